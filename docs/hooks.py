@@ -27,11 +27,13 @@ FRAMES = (
     "pipeline.stages.selection.selection",
     "pipeline.exchange.views",
     "pipeline.scores.summary.SUMMARY",
-    "pipeline.scores.compare.compare_pairs",
     "pipeline.scores.compare.DIFFERENCES",
     "pipeline.scores.compare.QUERIES",
-    "pipeline.scores.store.IDENTITY",
-    "pipeline.scores.store.FACTS",
+    "pipeline.scores.frames.IDENTITY",
+    "pipeline.scores.facts.ASKED",
+    "pipeline.scores.frames.FACTS",
+    "pipeline.scores.facts.GAPS",
+    "pipeline.scores.sources.ENCODER",
 )
 """What the functions of ``mdcr`` take and return, beside the names in ``mdcr`` itself."""
 

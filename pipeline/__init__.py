@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from pipeline.measure.measures import measure as register_measure
     from pipeline.scores import plot
     from pipeline.scores.average import Draws
-    from pipeline.scores.compare import compare
     from pipeline.scores.files import evaluate
-    from pipeline.scores.layout import tables
-    from pipeline.scores.summary import summarise
+    from pipeline.scores.given import compare, summarise, tables
     from pipeline.sources.registry import Source
     from pipeline.sources.registry import register as register_source
     from pipeline.studies.base import register as register_study
@@ -26,10 +24,10 @@ _WHERE = {
     "Draws": "scores.average",
     "Workspace": "api",
     "open": "api",
-    "summarise": "scores.summary",
-    "compare": "scores.compare",
+    "summarise": "scores.given",
+    "compare": "scores.given",
     "evaluate": "scores.files",
-    "tables": "scores.layout",
+    "tables": "scores.given",
     "register_measure": "measure.measures:measure",
     "register_source": "sources.registry:register",
     "register_encoder": "encode.names:register",

@@ -252,9 +252,9 @@ class Workspace:
         Raises:
             InputError: as :meth:`evaluations`.
         """
-        from pipeline.scores.store import values
+        from pipeline.scores.store import scores_of
 
-        return values(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})), with_ids=True)
+        return scores_of(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})))
 
     def evaluated(self, evaluations: Annotated[Sequence[Evaluation], MAY_BE_EMPTY]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
@@ -309,7 +309,7 @@ class Workspace:
         from pipeline.scores.store import stored, values
 
         runs = labelled(choose(stored(self.root).filter(pool=pool.name), self.root))
-        score_pairs, labels = paired(values(runs), first, second)
+        score_pairs, labels = paired(values(runs), runs, first, second)
         return most_different(score_pairs, runs, labels, measure, most)
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:

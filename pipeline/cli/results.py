@@ -58,7 +58,7 @@ class Report(NamedTuple):
 
     Attributes:
         runs: labelled rankings, columns :data:`pipeline.scores.frames.RUNS`.
-        scores: scores of their queries, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+        scores: scores of their queries, columns :data:`pipeline.scores.frames.VALUES`.
         summary: figures of all measures, columns :data:`pipeline.scores.summary.SUMMARY`.
         draws: settings of the intervals and tests.
         measures: measures shown in tables, in order.
@@ -73,7 +73,7 @@ class Report(NamedTuple):
     @property
     def samples(self) -> pl.DataFrame:
         """The figures of each single sample."""
-        return summarise_samples(self.scores, self.draws)
+        return summarise_samples(self.scores, self.runs, self.draws)
 
     @property
     def shown(self) -> pl.DataFrame:
@@ -202,7 +202,7 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
     draws, reports = draws_of(options), []
     for of_kind in runs.partition_by("kind", maintain_order=True):
         values_of = values(of_kind) if scores is None else scores
-        summary = summarise(values_of, baseline=baseline or USUAL, sort=sort, draws=draws)
+        summary = summarise(values_of, of_kind, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in requested if name in scored] or scored
         reports.append(Report(of_kind, values_of, summary, draws, measures_shown))
@@ -308,8 +308,8 @@ def compare(options: argparse.Namespace) -> None:
         _print_pairs(options, runs, systems, measures)
         return
     draws = draws_of(options)
-    both, labels = comparing.paired(values(runs), *systems)
-    differences = comparing.compare(both, *labels, measures, draws)
+    both, labels = comparing.paired(values(runs), runs, *systems)
+    differences = comparing.compare(both, runs, *labels, measures, draws)
     find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
     queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
     choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": given}
@@ -337,7 +337,7 @@ def _print_pairs(
     """Print the differences of all pairs of systems, without a page."""
     if options.output is not None:
         raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
-    differences = comparing.compare_pairs(values(runs), systems, measures, draws_of(options))
+    differences = comparing.compare_pairs(values(runs), runs, systems, measures, draws_of(options))
     if options.json:
         print_json({"pairs": differences.drop("changes").rows(named=True)})
         return

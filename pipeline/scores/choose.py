@@ -19,7 +19,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.scores.facts import ASKED, Row, asked, setting_of
 from pipeline.scores.frames import IDENTITY
 from pipeline.scores.labels import labelled
-from pipeline.scores.store import stored, values, with_values
+from pipeline.scores.store import scores_of, stored, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
 from pipeline.stages.settings import CHOICE
@@ -33,7 +33,7 @@ Settings = Mapping[str, Any]
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
     """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
-    return values(labelled(choose(stored(root), root, **chosen)), with_ids=True)
+    return scores_of(labelled(choose(stored(root), root, **chosen)))
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:

@@ -25,8 +25,7 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
-from pipeline.scores.frames import load_runs
-from pipeline.scores.given import Scores
+from pipeline.scores.frames import own_runs
 from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.store import open_rankings
 
@@ -100,30 +99,31 @@ Papers are sorted by the better of their two ranks. A null rank: not retrieved."
 
 
 def compare(
-    scores: Scores, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+    values: pl.DataFrame,
+    runs: pl.DataFrame,
+    first: str,
+    second: str,
+    measures: Sequence[str] | None = None,
+    draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
-    """Return the differences of two systems on each field and size with scores of both, columns :data:`DIFFERENCES`.
+    """Return the differences of two systems (:func:`pipeline.scores.given.compare`), columns :data:`DIFFERENCES`.
 
-    Args:
-        scores: scores on one kind of pool; other systems are ignored.
-        first: name or label of a row.
-        second: name or label of another row.
-        measures: canonical names; None: all that both have.
-        draws: settings of the bootstrap and the tests.
-
-    Raises:
-        InputError: a name matches no row or several, the two have no pool in common, or one of them lacks a measure.
+    ``values`` are columns :data:`pipeline.scores.frames.VALUES`, ``runs`` their rankings and perhaps others.
     """
-    return compare_pairs(scores, (first, second), measures, draws)
+    return compare_pairs(values, runs, (first, second), measures, draws)
 
 
 def compare_pairs(
-    scores: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+    scores: pl.DataFrame,
+    runs: pl.DataFrame,
+    systems: Sequence[str],
+    measures: Sequence[str] | None = None,
+    draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
     """Return the differences of all pairs of systems (:func:`compare`), with Holm's correction over pools and pairs."""
     parts, bases, facts = list[pl.DataFrame](), {}, list[dict[str, Any]]()
     for pair in itertools.combinations(systems, 2):
-        for values, of_set in _sets(scores, *pair, measures):
+        for values, of_set in _sets(scores, runs, *pair, measures):
             number = len(facts)
             parts.append(values.with_columns(set=pl.lit(number), average=pl.lit(of_set["field"] == AVERAGE)))
             bases[number, of_set["second"]] = (number, of_set["first"])
@@ -135,10 +135,10 @@ def compare_pairs(
 
 
 def _sets(
-    scores: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None
+    scores: pl.DataFrame, runs: pl.DataFrame, first: str, second: str, measures: Sequence[str] | None
 ) -> Iterator[tuple[pl.DataFrame, dict[str, Any]]]:
     """Yield the scores of two systems on each pool, and on the fields of each mean, with what names them."""
-    shared_scores, labels = paired(scores, first, second)
+    shared_scores, labels = paired(scores, runs, first, second)
     common = in_order(shared_scores.filter((pl.col("label").n_unique() == 2).over("measure"))["measure"].unique())
     for name in measures or ():
         require_known(name, common, f"{name} must be scored for both rows")
@@ -146,7 +146,7 @@ def _sets(
     chosen = shared_scores.filter(pl.col("measure").is_in(names))
     chosen = chosen.sort(pl.col("measure").cast(pl.Enum(names)), maintain_order=True)
     require_same_queries(chosen)
-    scope_of = {(run["field"], run["size"]): scope(run) for run in load_runs(shared_scores).iter_rows(named=True)}
+    scope_of = {(run["field"], run["size"]): scope(run) for run in own_runs(shared_scores, runs).iter_rows(named=True)}
     setups = shared_scores.select("field", "size").unique(maintain_order=True).rows()
     groups = [([setup], scope_of[setup]) for setup in setups]
     groups += [(fields, "mean over fields") for over, fields in families(setups) if over == "fields"]
@@ -232,13 +232,13 @@ def usual_measures(runs: pl.DataFrame, systems: Sequence[str]) -> list[str] | No
     return [name for name in TABLE_MEASURES if name in shared] or None
 
 
-def paired(scores: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:
+def paired(scores: pl.DataFrame, runs: pl.DataFrame, first: str, second: str) -> tuple[pl.DataFrame, tuple[str, str]]:
     """Return the scores of two systems on the pools with scores of both, and the labels of their rows.
 
     Raises:
         InputError: a name matches no row or several, or the two have no pool in common.
     """
-    runs = load_runs(scores)
+    runs = own_runs(scores, runs)
     labels = label_of_row(runs, first), label_of_row(runs, second)
     if labels[0] == labels[1]:
         raise InputError(f"two rows must be compared, got {labels[0]} twice", "Name two systems")

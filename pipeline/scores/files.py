@@ -23,7 +23,7 @@ from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
-from pipeline.scores.frames import RUNS, with_facts
+from pipeline.scores.frames import RUNS, SCORES_SCHEMA, joined
 from pipeline.scores.labels import labelled
 from pipeline.sources.judgements import judgements_of, read_judgements
 from pipeline.stages.score import counts_of
@@ -120,7 +120,7 @@ def score_files(
         for of_run, (name, run) in zip(counts, named, strict=True)
     ]
     frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
-    return frame, with_facts(frame, scores)
+    return frame, joined(frame, scores, SCORES_SCHEMA)
 
 
 def _score(

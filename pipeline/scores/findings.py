@@ -60,7 +60,7 @@ def findings(summary: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, dr
     best, of_rows = best_row(rows), runs_of(rows, runs)
     tested = rows.filter(pl.col("p_value").is_not_null())
     bases = list(tested["baseline"].unique(maintain_order=True))
-    against = [] if not bases else _against(tested.filter(baseline=bases[0]), scores, draws)
+    against = [] if not bases else _against(tested.filter(baseline=bases[0]), scores, runs, draws)
     if not bases:
         single = rows["label"].n_unique() == 1
         against = ["One system: there is nothing to test it against." if single else "No difference was tested."]
@@ -175,11 +175,11 @@ def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -
     )
 
 
-def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[str]:
+def _against(tested: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> list[str]:
     """Return the sentences on differences from a baseline: shown, equivalent, and not shown."""
     texts: dict[str, list[str]] = {finding: [] for finding in FINDINGS}
     for row in tested.iter_rows(named=True):
-        change = _change(row, scores, draws)
+        change = _change(row, scores, runs, draws)
         finding = _finding(row, change["difference"])
         details = [_interval(change), f"p {_p(row['p_adjusted'])}"]
         shown = None if change["low"] is None else change["low"] > 0 or change["high"] < 0
@@ -201,10 +201,10 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, draws: Draws) -> list[s
     return sentences
 
 
-def _change(row: Mapping[str, Any], scores: pl.DataFrame, draws: Draws) -> dict[str, Any]:
+def _change(row: Mapping[str, Any], scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> dict[str, Any]:
     """Return the difference of a row of a summary from its baseline, with its interval."""
     of_pair = scores.filter(pl.col("pool").is_in(row["pools"]), pl.col("label").is_in([row["baseline"], row["label"]]))
-    differences = compare(of_pair, row["baseline"], row["label"], [row["measure"]], draws)
+    differences = compare(of_pair, runs, row["baseline"], row["label"], [row["measure"]], draws)
     change: dict[str, Any] = differences.filter(pl.col("field").eq_missing(row["field"])).row(0, named=True)
     return change
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -85,20 +86,34 @@ SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
 """Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
 is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
 
+_PLACE = ("kind", "label", "pool", "ranking", "system", "field", "year", "size", "sample", "seed", "positives")
+VALUES = {name: SCORES_SCHEMA[name] for name in (*_PLACE, "query", "measure", "value")}
+"""Columns of a frame of values: what statistics take. All else stands once, in the frame of rankings."""
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
 """Columns of a file of scores."""
 
 
-def with_facts(runs: pl.DataFrame, scores: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the scores of each ranking, ``query, query_id, measure, value``, with its facts: :data:`SCORES_SCHEMA`."""
-    columns = list(_OF_QUERIES)
-    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *columns) for number, of_run in enumerate(scores)]
-    joined = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | _OF_QUERIES), *numbered])
-    facts = runs.select([*IDENTITY, *FACTS]).with_row_index("run")
-    return joined.join(facts, on="run", how="left", maintain_order="left").select(list(SCORES_SCHEMA))
+def joined(runs: pl.DataFrame, scores: Iterable[pl.DataFrame], schema: Mapping[str, Any] = VALUES) -> pl.DataFrame:
+    """Return the scores of each ranking (``query``, ``measure``, ``value``, perhaps ``query_id``) as one frame.
+
+    ``schema`` has the columns of the frame: :data:`VALUES`, or :data:`SCORES_SCHEMA`.
+    """
+    own = {name: kind for name, kind in schema.items() if name in _OF_QUERIES}
+    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *own) for number, of_run in enumerate(scores)]
+    values = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | own), *numbered])
+    facts = runs.select(name for name in schema if name not in own).with_row_index("run")
+    return values.join(facts, on="run", how="left", maintain_order="left").select(list(schema))
 
 
 def load_runs(scores: pl.DataFrame) -> pl.DataFrame:
     """Return the rankings of a frame of scores, a row for each, without columns of queries and measures."""
     return scores.select([*IDENTITY, *FACTS]).unique(["pool", "ranking", "label"], keep="first", maintain_order=True)
+
+
+def own_runs(values: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the rankings of some values, in the order in which these have them."""
+    keys = ["pool", "ranking", "label"]
+    return (
+        values.select(keys).unique(maintain_order=True).join(runs, on=keys, maintain_order="left").select(runs.columns)
+    )

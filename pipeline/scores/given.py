@@ -1,7 +1,8 @@
-"""Frames of scores that a user gives: whole, and with one value for each pool, row, query and measure."""
+"""Frames of scores that a user gives: checked, and taken apart into values and rankings for summaries and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import polars as pl
@@ -9,7 +10,12 @@ import polars as pl
 from pipeline.core.door import Check
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.frames import SCORES_SCHEMA
+from pipeline.scores import compare as comparing
+from pipeline.scores import summary
+from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.frames import SCORES_SCHEMA, load_runs
+from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
+from pipeline.scores.tables import Table
 
 _REMEDY = "Give a frame of ws.evaluate, ws.scores or mdcr.evaluate, or some of its rows"
 
@@ -42,3 +48,64 @@ def _kind(dtype: pl.DataType | type[pl.DataType]) -> object:
 
 Scores = Annotated[pl.DataFrame, Check(check_scores)]
 """A frame of scores, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
+
+
+def summarise(
+    scores: Scores, *, baseline: str | None = None, sort: str | None = None, draws: Draws = PROTOCOL
+) -> pl.DataFrame:
+    """Return the figures of all measures: table by table, pools in the order shown.
+
+    Args:
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`; systems keep their order.
+        baseline: name or label of the row that the others are tested against; ``usual``: that of BM25; None: no tests.
+        sort: the measure whose mean over pools orders the systems, best first.
+        draws: settings of the bootstrap and the tests.
+
+    Returns:
+        Columns :data:`pipeline.scores.summary.SUMMARY`.
+
+    Raises:
+        InputError: the baseline or ``sort`` was not scored; samples of one pool have other queries.
+    """
+    return summary.summarise(scores, load_runs(scores), baseline=baseline, sort=sort, draws=draws)
+
+
+def compare(
+    scores: Scores, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+) -> pl.DataFrame:
+    """Return the differences of two systems on each field and size with scores of both.
+
+    Args:
+        scores: scores on one kind of pool; other systems are ignored.
+        first: name or label of a row.
+        second: name or label of another row.
+        measures: canonical names; None: all that both have.
+        draws: settings of the bootstrap and the tests.
+
+    Returns:
+        Columns :data:`pipeline.scores.compare.DIFFERENCES`.
+
+    Raises:
+        InputError: a name matches no row or several, the two have no pool in common, or one of them lacks a measure.
+    """
+    return comparing.compare(scores, load_runs(scores), first, second, measures, draws)
+
+
+def tables(
+    scores: Scores,
+    measures: Sequence[str] = TABLE_MEASURES,
+    *,
+    baseline: str | None = summary.USUAL,
+    draws: Draws = PROTOCOL,
+) -> tuple[Table, ...]:
+    """Return the tables of a frame of scores, as the command line prints them.
+
+    Args:
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+        measures: measures to show, in order; those without scores are left out.
+        baseline: as in :func:`pipeline.scores.summary.summarise`.
+        draws: settings of the bootstrap and the tests.
+    """
+    names = [str(measure) for measure in parse_measures(measures)]
+    figures = summarise(scores, baseline=baseline, draws=draws)
+    return build_tables(select_measures(figures, names), load_runs(scores))

@@ -9,13 +9,11 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
+from pipeline.measure.measures import sign_of
+from pipeline.scores.average import AVERAGE, RESAMPLED
 from pipeline.scores.caption import DATASET, title
-from pipeline.scores.frames import load_runs
-from pipeline.scores.given import Scores
 from pipeline.scores.notes import notes
-from pipeline.scores.summary import SUMMARY, USUAL, exported, of_fewer_samples, summarise
+from pipeline.scores.summary import SUMMARY, exported, of_fewer_samples
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
 TABLE_MEASURES = ("map", "ndcg", "recall@30")
@@ -23,25 +21,6 @@ TABLE_MEASURES = ("map", "ndcg", "recall@30")
 
 _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""
-
-
-def tables(
-    scores: Scores,
-    measures: Sequence[str] = TABLE_MEASURES,
-    *,
-    baseline: str | None = USUAL,
-    draws: Draws = PROTOCOL,
-) -> tuple[Table, ...]:
-    """Return the tables of a frame of scores, as the command line prints them.
-
-    Args:
-        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
-        measures: measures to show, in order; those without scores are left out.
-        baseline: as in :func:`pipeline.scores.summary.summarise`.
-        draws: settings of the bootstrap and the tests.
-    """
-    names = [str(measure) for measure in parse_measures(measures)]
-    return build_tables(select_measures(summarise(scores, baseline=baseline, draws=draws), names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:

@@ -22,9 +22,8 @@ from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import Scores
+from pipeline.scores.given import Scores, summarise
 from pipeline.scores.page.parts import Chart, HeatMap, Series
-from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
 
 FORMATS = ("svg", "pdf", "png")

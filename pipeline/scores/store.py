@@ -25,7 +25,7 @@ from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.scores.facts import artifact_of, as_text, asked, flatten, format_setting, path_of
-from pipeline.scores.frames import RUNS, with_facts
+from pipeline.scores.frames import RUNS, SCORES_SCHEMA, joined
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
@@ -183,25 +183,30 @@ def readable_runs(runs: pl.DataFrame) -> pl.DataFrame:
     return runs[list(readable(range(len(runs)), number))]
 
 
-def values(chosen: pl.DataFrame, *, with_ids: bool = False) -> pl.DataFrame:
-    """Return the scores of rankings, columns :data:`SCORES_SCHEMA`, ranking by ranking in the order given.
-
-    ``query_id`` is null unless ``with_ids``.
+def values(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of rankings, columns :data:`pipeline.scores.frames.VALUES`, ranking by ranking as given.
 
     Raises:
         CorruptError: a ranking does not have one value for each query and measure.
     """
-    ids_of: dict[str, list[str]] = {}
-    frames = []
-    for run in chosen.iter_rows(named=True):
-        scores = _read_scores(run)
-        if run["pool"] not in ids_of:
-            pool = open_pool(run) if with_ids else None
-            ids_of[run["pool"]] = [] if pool is None else pool.query_ids()
-        ids = ids_of[run["pool"]]
+    return joined(runs, map(_read_scores, runs.iter_rows(named=True)))
+
+
+def scores_of(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of rankings with all that is known of each: :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+
+    Raises:
+        CorruptError: as :func:`values`.
+    """
+    pools = runs.unique("pool", maintain_order=True).rows(named=True)
+    ids_of = {run["pool"]: [] if (pool := open_pool(run)) is None else pool.query_ids() for run in pools}
+
+    def with_ids(run: Mapping[str, Any]) -> pl.DataFrame:
+        scores, ids = _read_scores(run), ids_of[run["pool"]]
         query_id = pl.Series(ids, dtype=pl.String).gather(scores["query"]) if ids else pl.lit(None, pl.String)
-        frames.append(scores.with_columns(query_id.alias("query_id")))
-    return with_facts(chosen, frames)
+        return scores.with_columns(query_id.alias("query_id"))
+
+    return joined(runs, map(with_ids, runs.iter_rows(named=True)), SCORES_SCHEMA)
 
 
 def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:

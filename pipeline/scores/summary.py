@@ -23,8 +23,7 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import ASKED
-from pipeline.scores.frames import IDENTITY, load_runs
-from pipeline.scores.given import Scores
+from pipeline.scores.frames import IDENTITY, own_runs
 from pipeline.scores.sources import trained_on
 from pipeline.stages.titles import UNTUNED
 
@@ -102,52 +101,56 @@ one depth on one pool. Columns that differ between the rankings of a figure are 
 
 
 def summarise(
-    scores: Scores,
+    values: pl.DataFrame,
+    runs: pl.DataFrame,
     *,
     baseline: str | None = None,
     sort: str | None = None,
     draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
-    """Return the figures of all measures, columns :data:`SUMMARY`: table by table, pools in the order shown.
+    """Return the figures of all measures (:func:`pipeline.scores.given.summarise`), columns :data:`SUMMARY`.
 
-    Args:
-        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`; systems keep their order.
-        baseline: name or label of the row that the others are tested against; :data:`USUAL`; or None: no tests.
-        sort: the measure whose mean over pools orders the systems, best first.
-        draws: settings of the bootstrap and the tests.
+    ``values`` are columns :data:`pipeline.scores.frames.VALUES`, ``runs`` their rankings and perhaps others.
+    ``baseline`` may be :data:`USUAL`.
 
     Raises:
         InputError: there are no scores; the baseline or ``sort`` was not scored; samples of one pool have other
             queries.
     """
-    if scores.is_empty():
+    if values.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
     numbers = itertools.count(1)
-    of_kinds = scores.partition_by("kind", maintain_order=True)
-    return pl.concat([_summarise_kind(of_kind, numbers, baseline, sort, draws) for of_kind in of_kinds])
+    of_kinds = values.partition_by("kind", maintain_order=True)
+    return pl.concat(
+        [_summarise_kind(of_kind, own_runs(of_kind, runs), numbers, baseline, sort, draws) for of_kind in of_kinds]
+    )
 
 
-def summarise_samples(scores: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
+def summarise_samples(values: pl.DataFrame, runs: pl.DataFrame, draws: Draws = PROTOCOL) -> pl.DataFrame:
     """Return the figures of each single sample of pools with several, without tests, columns :data:`SUMMARY`.
 
     Intervals are over queries.
     """
     draws = replace(draws, resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
-    for of_kind in scores.partition_by("kind", maintain_order=True):
+    for of_kind in values.partition_by("kind", maintain_order=True):
+        of_runs = own_runs(of_kind, runs)
         sampled = of_kind.filter((pl.col("sample").n_unique() > 1).over("field", "size", "label"))
         for sample in sorted(sampled["sample"].unique()):
-            runs = load_runs(of_kind)
-            figures = _figures(sampled.filter(sample=sample), BY_SAMPLE, {}, draws, draws.seed_of(runs))
+            figures = _figures(sampled.filter(sample=sample), BY_SAMPLE, {}, draws, draws.seed_of(of_runs))
             order = {"measure": in_order(figures["measure"].unique())}
-            parts.append(_frame(_sorted(figures, ["field", "size", "label"], order), runs, draws))
+            parts.append(_frame(_sorted(figures, ["field", "size", "label"], order), of_runs, draws))
     return pl.concat(parts)
 
 
 def _summarise_kind(
-    scores: pl.DataFrame, numbers: Iterator[int], baseline: str | None, sort: str | None, draws: Draws
+    scores: pl.DataFrame,
+    runs: pl.DataFrame,
+    numbers: Iterator[int],
+    baseline: str | None,
+    sort: str | None,
+    draws: Draws,
 ) -> pl.DataFrame:
-    runs = load_runs(scores)
     requested_baseline = _default_baseline(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, requested_baseline)
     measures = in_order(scores["measure"].unique())

@@ -88,7 +88,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *(_by_list(label, gain_of[label], pools, trained) for label, trained in training_lists.items()),
         *(_by_positives(label, baseline, pools, cutoff) for label, cutoff in cutoffs.items()),
     ]
-    summary = summarise(scores, baseline=baseline)
+    summary = summarise(scores, runs, baseline=baseline)
     result = pool_result(runs, scores, [summary], ["map"])
     doses = dose({label: gain_of[label] for label in cutoffs}, cutoffs, seed)
     title = f"Advantage over {baseline} in MAP"

@@ -34,7 +34,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return a table of all measures (of several fields, one per size), and a figure of each measure."""
     runs = scored_runs(workspace, recipe)
     scores = values(runs)
-    return pool_result(runs, scores, [summarise(scores)], [str(measure) for measure in parse_measures(recipe.measures)])
+    return pool_result(
+        runs, scores, [summarise(scores, runs)], [str(measure) for measure in parse_measures(recipe.measures)]
+    )
 
 
 STUDY = Study("pool_size", "score against the number of candidates", Recipe, scoring_batches, results)

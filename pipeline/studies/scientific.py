@@ -82,7 +82,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     columns = dict(zip(("field", "label", "system"), map(pl.Series, names), strict=True))
     runs = runs_of(workspace.runner, evaluations).with_columns(**columns, kind=pl.lit("sets"))
     scores, draws = values(runs), Draws(seed=recipe.seed)
-    summary = summarise(scores, baseline=recipe.baseline, draws=draws)
+    summary = summarise(scores, runs, baseline=recipe.baseline, draws=draws)
     result = pool_result(runs, scores, [summary], recipe.measures, draws)
     first, *other_tables = result.tables
     if first.corner == "field":

@@ -19,11 +19,13 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.compare import compare, compare_pairs, most_different, paired
+from pipeline.scores.compare import compare_pairs, most_different, paired
 from pipeline.scores.comparison import difference_table, pair_tables, tables_of
+from pipeline.scores.frames import load_runs
+from pipeline.scores.given import compare
 from pipeline.scores.labels import labelled
 from pipeline.scores.render import render_table
-from pipeline.scores.store import stored, values
+from pipeline.scores.store import scores_of, stored
 from tests.builders import made_up_paper
 from tests.measure.cases import Run
 from tests.scores import published as made
@@ -60,13 +62,13 @@ DRAWS = Draws(seed=3, resamples=200)
 
 
 def compared(root: Path, *names: str, draws: Draws = DRAWS, **options: Any) -> pl.DataFrame:
-    scores = values(labelled(choose(stored(root), root)))
+    scores = scores_of(labelled(choose(stored(root), root)))
     return compare(scores, *(names or ("bm25", "lsa")), draws=draws, **options)
 
 
 def differing(root: Path, most: int) -> pl.DataFrame:
     runs = labelled(choose(stored(root), root))
-    both, labels = paired(values(runs), "bm25", "lsa")
+    both, labels = paired(scores_of(runs), runs, "bm25", "lsa")
     return most_different(both, runs, labels, "map", most)
 
 
@@ -126,7 +128,7 @@ def text_of(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
 def test_all_pairs_are_one_family() -> None:
     random = np.random.default_rng(2)
     scores = pl.concat(scored(name, {"map": random.random(30).tolist()}) for name in "abc")
-    found = compare_pairs(scores, ["a", "b", "c"], draws=DRAWS)
+    found = compare_pairs(scores, load_runs(scores), ["a", "b", "c"], draws=DRAWS)
     assert found.select("first", "second").rows() == [("a", "b"), ("a", "c"), ("b", "c")]
     assert found["p_adjusted"].to_list() == holm(found["p_value"].to_numpy()).tolist()
     alone = compare(scores, "b", "c", draws=DRAWS).row(0, named=True)
@@ -142,7 +144,9 @@ def test_a_large_family_can_show_a_difference() -> None:
     random = np.random.default_rng(2)
     values = {f"s{n}": {"map": (0.02 * random.random(20) + 0.9 * (n == 0)).tolist()} for n in range(24)}
     scores = pl.concat(scored(name, of, size=size) for size in (10, 20) for name, of in values.items())
-    found = compare_pairs(scores, list(values), draws=Draws(seed=3, resamples=20, permutations=1_000))
+    found = compare_pairs(
+        scores, load_runs(scores), list(values), draws=Draws(seed=3, resamples=20, permutations=1_000)
+    )
     assert set(found["tests"]) == {552}
     assert set(found.filter(first="s0")["finding"]) == {"worse"}
     assert not found.filter(pl.col("first") != "s0")["finding"].is_in(["worse", "better"]).any()

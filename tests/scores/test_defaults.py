@@ -12,11 +12,12 @@ from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.facts import artifact_of
-from pipeline.scores.layout import build_tables, select_measures, tables
+from pipeline.scores.given import summarise, tables
+from pipeline.scores.layout import build_tables, select_measures
 from pipeline.scores.notes import ORIGINS, id_kind, origins
 from pipeline.scores.sources import as_training, cut_note, trained_on
-from pipeline.scores.store import open_pool, values
-from pipeline.scores.summary import USUAL, summarise
+from pipeline.scores.store import open_pool, scores_of
+from pipeline.scores.summary import USUAL
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
 from tests.scores.cases import scored
@@ -93,7 +94,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
 
 def test_a_frame_of_scores_has_the_tables_of_the_command(runs: pl.DataFrame) -> None:
     """The notes open pools and rankings, so scores say where these are."""
-    scores = values(runs)
+    scores = scores_of(runs)
     by_command = build_tables(select_measures(summarise(scores, baseline=USUAL), ["map"]), runs)
     assert tables(scores, ["map"]) == by_command
     notes = " ".join(note for table in tables(scores) for note in table.notes)
@@ -102,7 +103,7 @@ def test_a_frame_of_scores_has_the_tables_of_the_command(runs: pl.DataFrame) -> 
 
 
 def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
-    table, *_ = build_tables(summarise(values(runs)), runs)
+    table, *_ = build_tables(summarise(scores_of(runs)), runs)
     (sentence,) = (note for note in table.notes if note.startswith("MAP among the candidates that have an abstract"))
     expected: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
@@ -123,7 +124,7 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
     assert "mean over Art, Physics" in sentence
     same = {f"{kind}_{mark}": pl.lit(n) for kind in ("positives", "negatives")
             for mark, n in (("papers", 9), ("without_abstract", 0))}  # fmt: skip
-    table, *_ = build_tables(summarise(values(runs)), runs.with_columns(**same))
+    table, *_ = build_tables(summarise(scores_of(runs)), runs.with_columns(**same))
     assert "MAP among" not in " ".join(table.notes)
 
 
@@ -133,7 +134,7 @@ def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
     assert frame.group_by("field").agg(pl.col("queries").sum()).sort("field")["queries"].to_list() == [20, 20]
     assert set(frame["year"]) == {2019}
     assert set(zip(frame["field"], frame["ids"], strict=True)) == {("Art", "OpenAlex"), ("Physics", "number")}
-    table, *_ = build_tables(summarise(values(runs)), runs)
+    table, *_ = build_tables(summarise(scores_of(runs)), runs)
     text = " ".join(table.notes)
     assert "Of one source alone: Art, Physics; a difference between fields may be one between sources." in text
     assert "MAP among the candidates that have an abstract" in text

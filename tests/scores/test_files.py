@@ -16,8 +16,7 @@ import pytrec_eval
 from pipeline.cli import main
 from pipeline.core.errors import InputError
 from pipeline.scores.files import evaluate
-from pipeline.scores.layout import tables
-from pipeline.scores.summary import summarise
+from pipeline.scores.given import summarise, tables
 from tests.cli.run import mdcr
 
 TREC_EVAL = {

@@ -15,8 +15,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.exchange.frames import as_csv
 from pipeline.scores.average import Draws
+from pipeline.scores.frames import load_runs
+from pipeline.scores.given import summarise
 from pipeline.scores.render import FORMATS, check_format, escape_latex, render_table
-from pipeline.scores.summary import exported, summarise, summarise_samples
+from pipeline.scores.summary import exported, summarise_samples
 from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
 from tests.scores.cases import made_up, scored, tables_of
 
@@ -35,7 +37,7 @@ def render(scores: pl.DataFrame, output: str = "terminal", baseline: str | None 
     draws = Draws(resamples=10, permutations=99 if by_field else 10_000)
     summary = summarise(scores, baseline=baseline, draws=draws)
     if output == "csv":
-        return as_csv(exported(pl.concat([summary, summarise_samples(scores, draws)])))
+        return as_csv(exported(pl.concat([summary, summarise_samples(scores, load_runs(scores), draws)])))
     shown = ["map"] if by_field else None
     return "\n".join(render_table(table, output, **look) for table in tables_of(scores, summary, shown))
 
@@ -67,7 +69,11 @@ def test_golden(request: pytest.FixtureRequest, case: str, width: int, suffix: s
 def test_csv_is_the_summary_in_full_precision() -> None:
     scores = made_up(["a", "b"], [("Art", 10), ("Physics", 20)])
     summary = summarise(scores, baseline="a")
-    lines = list(csv.DictReader(io.StringIO(as_csv(exported(pl.concat([summary, summarise_samples(scores)]))))))
+    lines = list(
+        csv.DictReader(
+            io.StringIO(as_csv(exported(pl.concat([summary, summarise_samples(scores, load_runs(scores))]))))
+        )
+    )
     assert len(summary) == 2 * 2 * 3
     assert len(lines) == 2 * 2 * (3 + 2 * 3)
     assert [line["sample"] for line in lines] == [""] * 12 + [n for n in "123" for _ in range(8)]

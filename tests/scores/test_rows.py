@@ -17,12 +17,14 @@ from pipeline.exchange.frames import as_csv
 from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
-from pipeline.scores.compare import QUERIES, compare
+from pipeline.scores.compare import QUERIES
 from pipeline.scores.comparison import tables_of as comparison_tables
+from pipeline.scores.frames import load_runs
+from pipeline.scores.given import compare, summarise
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.report import page_of
-from pipeline.scores.store import stored, values
-from pipeline.scores.summary import exported, summarise, summarise_samples
+from pipeline.scores.store import scores_of, stored
+from pipeline.scores.summary import exported, summarise_samples
 from tests.builders import make_corpus
 from tests.scores import published as made
 from tests.scores.cases import tables_of
@@ -141,7 +143,7 @@ def test_a_setting_changed_alone_is_seen(tmp_path: Path, name: str) -> None:
     labels = [line.label for table in tables for line in table.lines]
     assert sorted(labels) == sorted(case.rows)
     assert case.said in " ".join(note for table in tables for note in table.notes)
-    rows = exported(pl.concat([summarise(scores, draws=draws), summarise_samples(scores, draws)]))
+    rows = exported(pl.concat([summarise(scores, draws=draws), summarise_samples(scores, load_runs(scores), draws)]))
     lines = list(csv.DictReader(io.StringIO(as_csv(rows))))
     assert [list(line) for line in lines] == [rows.columns] * len(rows)
     for column in case.columns.split():
@@ -168,7 +170,7 @@ def test_pools_of_two_corpora_are_two_tables(tmp_path: Path) -> None:
     runs = labelled(choose(stored(tmp_path), tmp_path))
     assert runs["kind"].n_unique() == 2
     assert sorted(name.split("-")[0] for name in runs["corpus"]) == ["one", "other"]
-    assert summarise(values(runs))["table"].unique().to_list() == [1, 2]
+    assert summarise(scores_of(runs))["table"].unique().to_list() == [1, 2]
 
 
 def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Path) -> None:
@@ -185,14 +187,14 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     for system in ("bm25", "lsa"):
         made.score(tmp_path, of, given, system)
     runs, draws = labelled(choose(stored(tmp_path), tmp_path)), Draws(resamples=50)
-    scores = values(runs)
+    scores = scores_of(runs)
     summary = summarise(scores, draws=draws)
     (table,) = tables_of(scores, summary)
     assert table.title == "Retrieval on scifact (top 500)"
     assert "Collection: 8 documents, 3 queries, 4 positives." in table.notes
     told = " ".join(table.notes)
     assert not [rule for rule in ("drawn", "sample ", "year", "nested", "citation", "abstract") if rule in told]
-    page = page_of(runs, scores, summary, summarise_samples(scores, draws), ["map"])
+    page = page_of(runs, scores, summary, summarise_samples(scores, load_runs(scores), draws), ["map"])
     assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
     differences = compare(scores, "bm25", "lsa", draws=draws)
     (table,) = comparison_tables(differences, pl.DataFrame(schema=QUERIES))

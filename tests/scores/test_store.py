@@ -25,11 +25,12 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.facts import artifact_of
-from pipeline.scores.frames import RUNS, SCORES_SCHEMA
+from pipeline.scores.frames import RUNS, SCORES_SCHEMA, load_runs
+from pipeline.scores.given import summarise
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import build_tables
-from pipeline.scores.store import stored, values
-from pipeline.scores.summary import exported, summarise, summarise_samples
+from pipeline.scores.store import scores_of, stored
+from pipeline.scores.summary import exported, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
 from tests.stages.making import flip
@@ -52,7 +53,9 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
         made.score(tmp_path, corpus, pool, "SciNCL", BAD)
     scores, draws = load(tmp_path), Draws(seed=3, resamples=200)
     found = exported(
-        pl.concat([summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, draws)])
+        pl.concat(
+            [summarise(scores, baseline="bm25", draws=draws), summarise_samples(scores, load_runs(scores), draws)]
+        )
     ).rows(named=True)
     assert len(found) == 2 * 2 * (1 + 2)
     low, high = confidence_interval(bootstrap_means(np.array([MAP]), seed=3, resamples=200), np.array([MAP]))
@@ -110,7 +113,7 @@ def test_scores_of_one_ranking_are_one_row_with_all_measures(tmp_path: Path, cor
     runs = stored(tmp_path).sort("system")
     assert dict(runs.schema) == RUNS
     assert runs["measures"].to_list() == [["map", "ndcg", "recall@2", "mrr"]] * 2
-    one, other = (values(runs.filter(system=name)).sort("measure", "query")["value"] for name in ("bm25", "other"))
+    one, other = (scores_of(runs.filter(system=name)).sort("measure", "query")["value"] for name in ("bm25", "other"))
     assert one.to_list() == other.to_list()
 
 
@@ -193,7 +196,7 @@ def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, 
     assert set(runs["size"]) == {8}
     asked = runs.group_by("kind").agg(pl.col("size_asked").unique(), pl.len())
     assert sorted(asked.drop("kind").rows()) == [([20], 2), ([30], 2)]
-    summary = summarise(values(runs))
+    summary = summarise(scores_of(runs))
     assert sorted(summary.filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
     titles = [table.title for table in build_tables(summary, runs)]
     assert [sum(f"of {size} candidates asked for" in title for title in titles) for size in (20, 30)] == [1, 1]
@@ -215,7 +218,7 @@ def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifa
     holed = Runner(tmp_path, Resources()).make(task)
     runs = runs.with_columns(pl.Series("score_paths", [[str(holed.path)]]))
     with pytest.raises(CorruptError, match="one value for each query and measure"):
-        values(runs)
+        scores_of(runs)
 
 
 def test_of_rankings_with_equal_settings_the_newest_counts(tmp_path: Path, corpus: Artifact) -> None:

@@ -18,9 +18,10 @@ from pipeline.measure.statistics import (
     permutation_of_means,
 )
 from pipeline.scores.average import AVERAGE, Draws, families
-from pipeline.scores.compare import compare
+from pipeline.scores.frames import load_runs
+from pipeline.scores.given import compare, summarise
 from pipeline.scores.layout import select_measures
-from pipeline.scores.summary import SUMMARY, exported, summarise, summarise_samples
+from pipeline.scores.summary import SUMMARY, exported, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
 
 DRAWS = Draws(seed=5, resamples=300, permutations=400)
@@ -39,7 +40,7 @@ def test_mean_and_deviation_over_samples() -> None:
     assert (row["low"], row["high"]) == (pytest.approx(low[0]), pytest.approx(high[0]))
     assert (row["samples"], row["queries"], row["positives"]) == ([1, 2, 3], 25, 100)
     assert row["pools"] == ["dataset-200000-s1", "dataset-200000-s2", "dataset-200000-s3"]
-    alone = summarise_samples(many, DRAWS)
+    alone = summarise_samples(many, load_runs(many), DRAWS)
     assert alone["value"].to_list() == pytest.approx(values.mean(axis=1).tolist())
     assert alone["sample"].to_list() == [1, 2, 3]
 
@@ -72,7 +73,7 @@ def test_what_is_resampled_decides_the_interval() -> None:
         (row,) = summarise(many, draws=Draws(seed=5, resample=name)).rows(named=True)
         assert (row["resample"], row["value"]) == (name, pytest.approx(values.mean()))
         ends[name] = row["high"] - row["low"]
-    alone = summarise_samples(many, Draws(seed=5, resample="papers"))
+    alone = summarise_samples(many, load_runs(many), Draws(seed=5, resample="papers"))
     assert alone["resample"].to_list() == ["queries"] * 4
     figures = values.mean(axis=1)
     expected = scipy.stats.t.interval(0.95, 3, figures.mean(), scipy.stats.sem(figures))

@@ -120,7 +120,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs.with_columns(system=pl.Series(systems, dtype=pl.String))
     kind_of = {pool.name: getattr(pool.config, "negatives", RANDOM) for pool in pools}
     kind = pl.col("pool").replace_strict(kind_of, return_dtype=pl.String)
-    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked="size_asked")
+    asked = pl.col("pool").replace_strict(dict(runs.select("pool", "size_asked").iter_rows()))
+    frame = values(runs).filter(measure="map").with_columns(kind=kind, asked=asked)
     short = frame.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
     pool = workspace.runner.make(pools[0])
     lines = list(fitted(frame, sparse, _gaps(Pool(pool, Corpus(find_corpus(workspace.root, recipe.corpus or None))))))

@@ -69,7 +69,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
     summaries = [
-        summarise(frame, baseline=recipe.baseline, draws=draws) for frame in _by_size_and_field(scores, largest)
+        summarise(frame, runs, baseline=recipe.baseline, draws=draws) for frame in _by_size_and_field(scores, largest)
     ]
     baseline = label_of_row(runs, recipe.baseline)
     pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]

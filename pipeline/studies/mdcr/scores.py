@@ -49,7 +49,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # one row per system, whatever the length of its lists
     scores, draws = values(runs), Draws(seed=recipe.seed)
     baseline = next(iter(labels_of(runs, recipe.baseline)), None) if recipe.baseline else None
-    summary = summarise(scores, baseline=baseline, draws=draws)
+    summary = summarise(scores, runs, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
     values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
     for evaluation in evaluations:

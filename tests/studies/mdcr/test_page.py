@@ -11,8 +11,8 @@ import pytest
 
 import pipeline as interface
 from pipeline.scores.average import Draws
-from pipeline.scores.compare import compare
-from pipeline.scores.store import runs_of, values
+from pipeline.scores.given import compare
+from pipeline.scores.store import runs_of, scores_of
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
 from pipeline.studies.recipe import read_recipe
@@ -111,7 +111,7 @@ def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, P
     workspace = interface.open(made[0])
     recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
     runs = runs_of(workspace.runner, scores.evaluated(workspace, recipe)[1]).filter(field="Art")
-    differences = compare(values(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
+    differences = compare(scores_of(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
     for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)
