@@ -309,7 +309,7 @@ def compare(options: argparse.Namespace) -> None:
         return
     draws = draws_of(options)
     both, labels = comparing.paired(values(runs), runs, *systems)
-    differences = comparing.compare(both, runs, *labels, measures, draws)
+    differences = comparing.compare_pairs(both, runs, labels, measures, draws)
     find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
     queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
     choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": given}

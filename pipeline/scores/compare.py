@@ -98,21 +98,6 @@ QUERIES = {
 Papers are sorted by the better of their two ranks. A null rank: not retrieved."""
 
 
-def compare(
-    values: pl.DataFrame,
-    runs: pl.DataFrame,
-    first: str,
-    second: str,
-    measures: Sequence[str] | None = None,
-    draws: Draws = PROTOCOL,
-) -> pl.DataFrame:
-    """Return the differences of two systems (:func:`pipeline.scores.given.compare`), columns :data:`DIFFERENCES`.
-
-    ``values`` are columns :data:`pipeline.scores.frames.VALUES`, ``runs`` their rankings and perhaps others.
-    """
-    return compare_pairs(values, runs, (first, second), measures, draws)
-
-
 def compare_pairs(
     scores: pl.DataFrame,
     runs: pl.DataFrame,
@@ -120,7 +105,18 @@ def compare_pairs(
     measures: Sequence[str] | None = None,
     draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
-    """Return the differences of all pairs of systems (:func:`compare`), with Holm's correction over pools and pairs."""
+    """Return the differences of all pairs of systems, columns :data:`DIFFERENCES`; Holm corrects over pools and pairs.
+
+    Args:
+        scores: values on one kind of pool, columns :data:`pipeline.scores.frames.VALUES`; other systems are ignored.
+        runs: their rankings, and perhaps others.
+        systems: names or labels of rows; the difference is that of the later.
+        measures: canonical names; None: all that both have.
+        draws: settings of the bootstrap and the tests.
+
+    Raises:
+        InputError: a name matches no row or several, two have no pool in common, or one of them lacks a measure.
+    """
     parts, bases, facts = list[pl.DataFrame](), {}, list[dict[str, Any]]()
     for pair in itertools.combinations(systems, 2):
         for values, of_set in _sets(scores, runs, *pair, measures):

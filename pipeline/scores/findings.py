@@ -16,7 +16,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.caption import scope
-from pipeline.scores.compare import FINDINGS, compare
+from pipeline.scores.compare import FINDINGS, compare_pairs
 from pipeline.scores.facts import applied, gaps_of
 from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
@@ -54,7 +54,7 @@ def findings(summary: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, dr
     """Return what a summary shows by its first measure: the best system, differences from the baseline, and limits.
 
     A difference is called one where the table marks it: by the corrected test of the summary. Its interval, and the
-    difference that the queries can show, are those of :func:`pipeline.scores.compare.compare`.
+    difference that the queries can show, are those of :func:`pipeline.scores.given.compare`.
     """
     rows = headline(summary)
     best, of_rows = best_row(rows), runs_of(rows, runs)
@@ -204,7 +204,7 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, dra
 def _change(row: Mapping[str, Any], scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> dict[str, Any]:
     """Return the difference of a row of a summary from its baseline, with its interval."""
     of_pair = scores.filter(pl.col("pool").is_in(row["pools"]), pl.col("label").is_in([row["baseline"], row["label"]]))
-    differences = compare(of_pair, runs, row["baseline"], row["label"], [row["measure"]], draws)
+    differences = compare_pairs(of_pair, runs, (row["baseline"], row["label"]), [row["measure"]], draws)
     change: dict[str, Any] = differences.filter(pl.col("field").eq_missing(row["field"])).row(0, named=True)
     return change
 

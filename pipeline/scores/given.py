@@ -10,9 +10,9 @@ import polars as pl
 from pipeline.core.door import Check
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.scores import compare as comparing
 from pipeline.scores import summary
 from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.compare import compare_pairs
 from pipeline.scores.frames import SCORES_SCHEMA, load_runs
 from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
 from pipeline.scores.tables import Table
@@ -88,7 +88,7 @@ def compare(
     Raises:
         InputError: a name matches no row or several, the two have no pool in common, or one of them lacks a measure.
     """
-    return comparing.compare(scores, load_runs(scores), first, second, measures, draws)
+    return compare_pairs(scores, load_runs(scores), (first, second), measures, draws)
 
 
 def tables(
