@@ -52,8 +52,12 @@ def written(study: str) -> Iterator[str]:
 
     These are the names of tables and figures, and the titles of parts of the page.
     """
-    own = CODE / STUDIES[study].split(".")[1]
-    for path in (CODE / "common.py", *([*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")])):
+    module = STUDIES[study]
+    own = CODE / module.split(".")[1] if module.startswith(".") else ROOT / module.replace(".", "/")
+    paths = [*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")]
+    if study == "multi_format":  # it evaluates by another study
+        paths += (CODE / "scirepeval").glob("*.py")
+    for path in (CODE / "common.py", *paths):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat", ast.unparse(node.func)):
                 named = [keyword.value for keyword in node.keywords if keyword.arg == "name"]

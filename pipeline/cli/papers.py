@@ -66,8 +66,7 @@ class Paper:
     def here(self, row: Row) -> str:
         """Return whether commands give a table: ``yes``, ``yes, needs: ...`` or ``no``."""
         needed = [need for each in self.commands if each.letter in row.letters for need in each.needs]
-        answer = "partly" if row.note.startswith("lacks: ") else "yes" if row.letters else "no"
-        return answer + (f", needs: {', '.join(dict.fromkeys(needed))}" if needed else "")
+        return ("yes" if row.letters else "no") + (f", needs: {', '.join(dict.fromkeys(needed))}" if needed else "")
 
     @property
     def table(self) -> Table:

@@ -1,0 +1,105 @@
+"""The study ``multi_format`` on a tiny BERT: the grid, resuming, and the papers' tables with published figures."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pipeline.train.grid import Recipe
+from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.encode.tiny import save_bert, words
+from tests.studies.scirepeval.published import write
+
+TINY = {
+    "architectures": ["cls", "ctrl", "adapters", "pals", "fusion", "adapters+ctrl"],
+    "ablations": ["regression"],
+    "seeds": [1, 2],
+    "tasks": ["fos", "cite_count"],
+    "evaluated": ["cite_count", "scidocs_cite"],
+    "layers": 1,
+    "published": {"tiny": "specter2_base"},
+    "resamples": 10,
+}
+
+
+def settings(**changes: object) -> list[str]:
+    """Return the options of a small run."""
+    values = {name: json.dumps(value) for name, value in {**TINY, **changes}.items() if name != "published"}
+    pairs = [f"{name}={value}" for name, value in values.items()]
+    small = "epochs=1,batch=8,micro_batch=4,examples=8,max_length=16,warmup=2,learning_rate=1e-3,schedule='linear'"
+    rest = "loss='triplet',margin=1.0,scale=20.0,head_dropout=0.0,clip=0.0,precision='float32',checkpoints=1,patience=0"
+    pairs += [f"training={{{small},{rest}}}", "changes={}", "published={tiny='specter2_base'}"]
+    return [word for pair in pairs for word in ("--set", pair)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write(tmp_path_factory.mktemp("files") / "in", ("cite_count", "scidocs_cite"))
+    (folder / "scirepeval" / "fos").mkdir()
+    labels = (["a"], ["b"], ["a", "b"])
+    for task, name in {"fos": "labels_text", "cite_count": "log_citations"}.items():
+        rows = [
+            {"doc_id": str(n), "title": words(3, n % 3), "abstract": words(9, n)}
+            | {name: labels[n % 3] if task == "fos" else float(n % 2)}
+            for n in range(30)
+        ]
+        (folder / "scirepeval" / task / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) -> None:
+    base = f"tiny={save_bert(tmp_path / 'bert')}"
+    words_of = [*flags("study multi_format --input"), str(folder), "--model", base]
+    planned = mdcr(tmp_path, *words_of, *settings(), "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert "11 trainings, 0.0 GPU hours at 200 texts a second (assumed)" in planned.stderr
+    tables = mdcr_json(tmp_path, *words_of, *settings())["tables"]
+    trained = list((tmp_path / "runs/models").glob("tiny-*"))
+    assert len(trained) == 1 + 11  # the base of one layer, and the grid
+    values = {
+        (row["architecture"], row["seed"]): row["value"] for row in tables["averages"] if row["group"] == "average"
+    }
+    assert len(values) == 1 + 6 * 2 + 1 - 1  # the ablation is a ctrl of seed 1 too
+    assert len({round(value, 6) for value in values.values()}) > 6
+    costs = {row["architecture"]: row for row in tables["costs"]}
+    assert costs["ctrl"]["parameters"] == 32
+    assert costs["adapters"]["parameters"] < costs["fusion"]["parameters"]
+    assert costs["adapters+ctrl"]["parameters"] == 32 + costs["adapters"]["parameters"]
+    assert all(row["training"] > 0 for row in costs.values() if row["architecture"] != "adapters+ctrl")
+    assert {row["formats"] for row in tables["ablations"]} == {"regression", "all"}
+    report = (tmp_path / "runs/reports/multi_format/averages.md").read_text()
+    assert "tiny, Adapters + MTL CTRL" in report
+    assert "±" in report
+    formats = tomllib.loads((tmp_path / "runs/reports/multi_format/formats.toml").read_text())
+    assert formats["tiny-pals-all-2"]["query"].endswith(":pals=[QRY]")
+    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
+    again = mdcr_json(tmp_path, *words_of, *settings(seeds=[1], ablations=[]))["tables"]
+    assert {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "runs/models").rglob("manifest.json")
+    }.items() <= made.items()
+    assert {row["seed"] for row in again["averages"]} == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"architectures": ["clss"]}, "architectures must be of cls"),
+        ({"architectures": ["fusion"]}, "fusion must have adapters among the architectures"),
+        ({"ablations": ["triplets"]}, "ablations must be of formats, got 'triplets'"),
+        ({"seeds": []}, "seeds must not be empty"),
+        ({"ablations": ["search"]}, "tasks must have one of search, got none"),
+    ],
+)
+def test_bad_grids_are_refused(tmp_path: Path, folder: Path, changes: dict[str, object], said: str) -> None:
+    options = settings(**{"layers": 0, **changes})
+    words_of = [*flags("study multi_format --input"), str(folder), "--model", f"tiny={save_bert(tmp_path / 'bert')}"]
+    assert said in one_line_error(mdcr(tmp_path, *words_of, *options, "--dry-run"))
+
+
+def test_recipes_are_complete() -> None:
+    rows = mdcr_json(Path(), *flags("study multi_format --recipe multi_format_paper --input . --list"))["tasks"]
+    assert len(rows) == 4 * 5 * 5 + 10
+    assert Recipe.__doc__
