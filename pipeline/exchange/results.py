@@ -138,7 +138,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _recognised(path: Path, metric: str) -> tuple[str, Any]:
     """Return the kind of a file, and its rows, its frame, or the name of the system of a run."""
-    with path.open("rb") as handle:
+    with files.given(path).open("rb") as handle:
         head = handle.read(4)
     if head == b"PAR1":
         return "table", _of_table(path, pl.DataFrame(pq.read_table(path)))

@@ -66,6 +66,7 @@ READERS: Sequence[tuple[str, str]] = [
     ("key", "fetch s2ag --endpoint http://127.0.0.1:9 --api-key-file {file}"),
     ("json", "eval --benchmark {root}/papers --scores {file}"),
     ("zip", "leaderboard --add {file}"),
+    ("tsv", "audit {file}"),
 ]
 SPECIAL: Mapping[str, Callable[[Path], object]] = {
     "a pipe": os.mkfifo,
