@@ -1,13 +1,14 @@
 """A Ray cluster of two nodes on this host, in a process of its own that can be ended whatever Ray does.
 
 ``python -m tests.cluster.ray_host FOLDER`` starts a head with one core and a node with two, each with a GPU in name;
-it prints the address, then answers a line on standard input, by SIGKILL of the second node, with ``lost``.
+it prints the address, then answers each line ``lose`` on standard input, by SIGKILL of the second node, with ``lost``.
 It ends with its input.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -47,12 +48,14 @@ class RayHost:
             env=env | {"RAY_USAGE_STATS_ENABLED": "0"},
             start_new_session=True,
         )
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
         self.address = self._line("address", _START_SECONDS)
 
     def lose_node(self) -> None:
         """End the second node by SIGKILL, with all it runs."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write("lose\n")
         self._process.stdin.flush()
         self._line("lost", 20.0)
 
@@ -66,16 +69,19 @@ class RayHost:
             os.killpg(self._process.pid, signal.SIGKILL)  # Ray's reapers end what is left
             self._process.wait()
 
-    def _line(self, word: str, seconds: float) -> str:
-        """Return what the process says of a word; end it if that takes too long."""
+    def _read(self) -> None:
         assert self._process.stdout is not None
-        limit = threading.Timer(seconds, os.killpg, (self._process.pid, signal.SIGKILL))
-        limit.start()
-        said = next((line for line in iter(self._process.stdout.readline, "") if line.startswith(f"{word}=")), "")
-        limit.cancel()
-        if not said:
-            raise TimeoutError(f"Ray said no {word} within {seconds:.0f} s")
-        return said.strip().partition("=")[2]
+        for line in self._process.stdout:
+            self._lines.put(line.strip())
+
+    def _line(self, word: str, seconds: float) -> str:
+        try:
+            while not (line := self._lines.get(timeout=seconds)).startswith(f"{word}="):
+                continue
+        except queue.Empty:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            raise TimeoutError(f"Ray said no {word} within {seconds:.0f} s") from None
+        return line.partition("=")[2]
 
 
 def start_ray(env: dict[str, str]) -> Iterator[RayHost]:
@@ -99,11 +105,13 @@ def _serve(folder: str) -> None:
     head = {"num_cpus": 1, "include_dashboard": False, "temp_dir": folder, "_system_config": _NOTICE_LOSS}
     cluster = Cluster(initialize_head=True, head_node_args=node | head)
     second = cluster.add_node(num_cpus=2, **node)
-    output = os.fdopen(1, "w", buffering=1, closefd=False)
-    output.write(f"address={cluster.address}\n")
-    for _ in sys.stdin:
-        cluster.remove_node(second, allow_graceful=False)
-        output.write("lost=1\n")
+    sys.stdout.write(f"address={cluster.address}\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        if line.strip() == "lose":
+            cluster.remove_node(second, allow_graceful=False)
+            sys.stdout.write("lost=1\n")
+            sys.stdout.flush()
     cluster.shutdown()
 
 
