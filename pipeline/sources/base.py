@@ -194,7 +194,11 @@ class Release(Options, ABC):
 
     @abstractmethod
     def read(self, part: str) -> Iterator[Any]:
-        """Yield the batches of one part, in order; those of a :class:`JoinedRelease` may be of other tables."""
+        """Yield the batches of one part, in order.
+
+        Those of a joined release are :class:`PaperBatch`, :class:`Abstracts` or :class:`Citations`, one kind in a part;
+        if a paper has several abstracts, the first in the order of the parts is used.
+        """
 
     def queries(self) -> QuerySet | None:
         """Return the queries of the release, or None."""
@@ -206,18 +210,6 @@ class Release(Options, ABC):
     def stated(self) -> Mapping[str, int]:
         """Return the publisher's approximate number of rows by table; empty if unknown."""
         return {}
-
-
-class JoinedRelease(Release):
-    """A release with several tables, which corpus building joins by paper id. A part belongs to one table.
-
-    ``read`` yields :class:`PaperBatch`, :class:`Abstracts` or :class:`Citations`. If a paper has several abstracts, the
-    first in the order of the parts is used.
-    """
-
-    def is_joined(self) -> bool:
-        """Return True."""
-        return True
 
 
 def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[Path]:

@@ -93,7 +93,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
 
     def files(self) -> list[Path]:
         """Return the files of works."""
-        return self.layout.files()
+        return self.layout.files
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings."""

@@ -71,16 +71,13 @@ class Layout:
         check_files(merged)
         return cls(works, (f"updated_date=*/*{suffix}",), tuple(sorted(merged, key=lambda path: path.name)))
 
+    @functools.cached_property
     def files(self) -> list[Path]:
-        """Return the files of works, those of the newest partition first.
+        """Files of works, those of the newest partition first.
 
         Files that the manifest lacks are of an earlier snapshot: they are left out, with a line. CorruptError if a file
         of the manifest is missing or has another size.
         """
-        return self._files
-
-    @functools.cached_property
-    def _files(self) -> list[Path]:
         paths = find_files(self.works, self.patterns, "OpenAlex works")
         paths.sort(key=lambda path: path.parent.name, reverse=True)  # stable: files of a partition keep their order
         listed = self.manifest
@@ -106,7 +103,7 @@ class Layout:
     @functools.cached_property
     def may_repeat(self) -> bool:
         """Whether a work may be in several partitions: OpenAlex moves what changes, but copies may keep old files."""
-        return not self.manifest and len({path.parent for path in self.files()}) > 1
+        return not self.manifest and len({path.parent for path in self.files}) > 1
 
     @functools.cached_property
     def manifest(self) -> dict[str, Listed]:

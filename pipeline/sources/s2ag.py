@@ -25,7 +25,6 @@ from pipeline.sources.base import (
     BATCH_ROWS,
     Abstracts,
     Citations,
-    JoinedRelease,
     PaperBatch,
     find_files,
 )
@@ -79,7 +78,7 @@ class _Citation(msgspec.Struct, gc=False):
 
 
 @dataclass(frozen=True)
-class S2ag(FileRelease, JoinedRelease, options.S2ag):
+class S2ag(FileRelease, options.S2ag):
     """A release in folders ``papers``, ``abstracts`` and ``citations``, or in files such as ``papers-*.jsonl.gz``."""
 
     source = "s2ag"
@@ -108,6 +107,10 @@ class S2ag(FileRelease, JoinedRelease, options.S2ag):
         """Return the publisher's number of rows by table, recorded when the complete release was fetched."""
         record = read_json(self.folder / RECORD) or {}
         return {name: int(rows) for name, rows in record.get("stated", {}).items() if name in DATASETS}
+
+    def is_joined(self) -> bool:
+        """Return True: papers, abstracts and citations are tables."""
+        return True
 
     def joined_bytes(self) -> int:
         """Return the approximate memory of the join of the three datasets, in bytes."""

@@ -96,7 +96,7 @@ def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     entry = '{"url": "works/updated_date=1/part_0.gz", "meta": {"content_length": "x"}}'
     (tmp_path / "manifest").write_text(f'{{"entries": [{entry}]}}')
     with pytest.raises(CorruptError, match="manifest"):
-        Layout.find(tmp_path).files()
+        _ = Layout.find(tmp_path).files
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 300_000], ids=["empty", "zeros"])
