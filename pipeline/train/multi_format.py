@@ -81,9 +81,9 @@ def _inference(efficiency: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _published(recipe: Recipe, file: str = "multi_format") -> dict[tuple[str, str], dict[str, Any]]:
+def _published(recipe: Recipe, file: str = "averages") -> dict[tuple[str, str], dict[str, Any]]:
     """Return the published figures of the edition by (base of the paper, architecture or formats)."""
-    frame = pl.read_csv(DATA / "reference" / "tables" / f"{file}.csv")
+    frame = pl.read_csv(DATA / "reference" / "trainings" / f"{file}.csv")
     found = frame.filter(edition=recipe.edition).rows(named=True)
     return {(row["base"], row.get("architecture", row.get("formats")) or ""): row for row in found}
 
@@ -121,7 +121,7 @@ def _ablations(averages: pl.DataFrame, of_formats: pl.DataFrame, recipe: Recipe)
     """Yield the figures by trained and evaluated formats (table 11; table 9); nothing without ablations."""
     if not recipe.ablations:
         return
-    base, published = next(iter(recipe.bases)), _published(recipe, "multi_format_ablations")
+    base, published = next(iter(recipe.bases)), _published(recipe, "ablations")
     chosen = averages.filter(base=base, architecture=ABLATED, seed=recipe.seeds[0])
     totals = chosen.select("system", column="group", value="value")
     frame = pl.concat([of_formats, totals]).join(chosen.select("system", "formats").unique(), on="system")
@@ -140,7 +140,7 @@ def _ablations(averages: pl.DataFrame, of_formats: pl.DataFrame, recipe: Recipe)
 
 def _costs(costs: pl.DataFrame) -> Table:
     """Return parameters of a format, and relative times of training and inference (table 4; table 5)."""
-    published = {row["architecture"]: row for row in _read("multi_format_costs").rows(named=True)}
+    published = {row["architecture"]: row for row in _read("costs").rows(named=True)}
     means = costs.filter(pl.col("architecture") != "", formats=ALL).group_by("architecture", maintain_order=True)
     frame = means.agg(pl.col("parameters", "training", "inference").mean())
     reference = frame.filter(architecture="ctrl").select("training", "inference")
@@ -179,7 +179,7 @@ def _mdcr(runs: pl.DataFrame, fields: pl.DataFrame, recipe: Recipe) -> Table:
 
 
 def _read(name: str) -> pl.DataFrame:
-    return pl.read_csv(DATA / "reference" / "tables" / f"{name}.csv")
+    return pl.read_csv(DATA / "reference" / "trainings" / f"{name}.csv")
 
 
 STUDY = Study(
