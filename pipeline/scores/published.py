@@ -65,7 +65,9 @@ def _texts() -> Mapping[tuple[str, str], str]:
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:
-    return [row for path in sorted(folder.glob("*.csv")) for row in csv.DictReader(path.open(encoding="utf-8"))]
+    """Return the rows of the tables of systems in a folder; tables of trainings have other columns."""
+    rows = (row for path in sorted(folder.glob("*.csv")) for row in csv.DictReader(path.open(encoding="utf-8")))
+    return [row for row in rows if "system" in row]
 
 
 COLUMNS = ("system", "field", "size", "measure", "value")
