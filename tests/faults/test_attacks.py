@@ -188,7 +188,9 @@ def test_values_of_other_types_are_counted_or_refused(number: int, tmp_path: Pat
         tally.count("counted")
 
 
-@pytest.mark.parametrize("setting", ["POLARS_MAX_THREADS=0", "OMP_NUM_THREADS=abc", "NUMBA_NUM_THREADS=-1"])
+@pytest.mark.parametrize(
+    "setting", ["POLARS_MAX_THREADS=0", "OMP_NUM_THREADS=abc", "NUMBA_NUM_THREADS=-1", "POLARS_MAX_THREADS=999999"]
+)
 def test_odd_numbers_of_threads_are_refused(setting: str, tiny: Path, tally: Tally) -> None:
     name, _, value = setting.partition("=")
     tally.count("tried")
