@@ -3,8 +3,8 @@
     python -m bench.scaling measure     rates of this machine's cores, from runs of the pipeline at --sizes
     python -m bench.scaling model       the estimate, from the rates below
 
-Both print Markdown. Rates of cores were measured with ``measure``. Rates of GPUs follow from data sheets and an assumed
-utilisation; no GPU was measured.
+Both print Markdown. Rates of cores were measured with ``measure``. Of GPUs an H200 was measured; others are assumed to
+reach the same shares of their data sheets.
 """
 
 from __future__ import annotations
@@ -38,28 +38,30 @@ LOAD_SECONDS = 30.0
 class Gpu:
     """A GPU, by its data sheet: dense bfloat16 operations per second, bytes per second of its memory.
 
-    Assumed: the encoder's share of the former, dollars per hour.
+    Dollars per hour are assumed.
     """
 
     peak: float
     memory: float
-    utilisation: float
     price: float
 
     @property
     def rate(self) -> float:
         """Papers per second of BERT-base; attention adds 12 layers x 4 x tokens x width operations per token."""
-        return self.peak * self.utilisation / (TOKENS * (2 * PARAMETERS + 12 * 4 * TOKENS * DIMENSION))
+        return self.peak * ENCODED / (TOKENS * (2 * PARAMETERS + 12 * 4 * TOKENS * DIMENSION))
 
 
 GPUS = {
-    "A100": Gpu(312e12, 2.0e12, 0.35, 2.0),
-    "H100": Gpu(989e12, 3.35e12, 0.30, 3.0),
-    "L4": Gpu(121e12, 0.3e12, 0.35, 0.8),
+    "A100": Gpu(312e12, 2.0e12, 2.0),
+    "H100": Gpu(989e12, 3.35e12, 3.0),
+    "H200": Gpu(989e12, 4.8e12, 3.5),
+    "L4": Gpu(121e12, 0.3e12, 0.8),
 }
 
-BUS, PRODUCT, STREAM = 20e9, 0.5, 0.7
-"""Assumed of search: bytes per second from main memory to a GPU, shares of its peak and of its memory's speed."""
+ENCODED = 0.20
+"""Share of the peak that BERT-base reaches while it embeds a pool, measured on an H200."""
+BUS, PRODUCT, SELECTION, RESCORING = 8.3e9, 0.15, 0.107, 0.46
+"""Of search, measured on an H200: bytes per second from main memory, shares of its peak and of its memory's speed."""
 PASSES, COPIES, BLOCK = 4, 10, 131_072
 """Times that a score is written or read, tensors of float64 that scoring a pair makes, candidates of a block."""
 
@@ -70,8 +72,8 @@ def search_parts(papers: int, gpu: Gpu) -> dict[str, float]:
     return {
         "transfer": papers * DIMENSION * 2 / BUS,
         "product": 2 * papers * QUERIES * DIMENSION / (gpu.peak * PRODUCT),
-        "selection": papers * QUERIES * 4 * PASSES / (gpu.memory * STREAM),
-        "rescoring": pairs * DIMENSION * 8 * COPIES / (gpu.memory * STREAM),
+        "selection": papers * QUERIES * 4 * PASSES / (gpu.memory * SELECTION),
+        "rescoring": pairs * DIMENSION * 8 * COPIES / (gpu.memory * RESCORING),
     }
 
 
@@ -139,7 +141,7 @@ def cost(papers: int, workers: int, gpu: Gpu, rates: Rates) -> Cost:
 
 
 def print_model() -> None:
-    """Print the estimate for A100 nodes."""
+    """Print the estimate for H200 nodes."""
     print(
         "Papers per second of BERT-base: " + ", ".join(f"{name} {gpu.rate:,.0f}" for name, gpu in GPUS.items()) + "\n"
     )
@@ -152,7 +154,7 @@ def print_model() -> None:
     rows = []
     for papers in (2_000_000, 16_000_000, 200_000_000):
         for workers in (1, 4, 16, 64):
-            found = cost(papers, workers, GPUS["A100"], Rates())
+            found = cost(papers, workers, GPUS["H200"], Rates())
             hours = [_duration(h) for h in found.hours.values()]
             totals = (found.gpu_hours, found.core_hours, found.disk_gb, found.memory_gb, found.dollars)
             rows.append([format_count(papers), workers, *hours, *(f"{total:,.1f}" for total in totals)])
