@@ -219,7 +219,8 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
     for group, system, sizes, values, _ in curves:
         grid = np.geomspace(sizes[0], sizes[-1], 20)
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
-        mean, low, high = zip(*(over_queries(of_size, seed, "curve") for of_size in values), strict=True)
+        mean, *ends = zip(*(over_queries(of_size, seed, "curve") for of_size in values), strict=True)
+        low, high = ([None if np.isnan(end) else end for end in each] for each in ends)  # one query has no interval
         line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
         views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
     ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
