@@ -240,7 +240,7 @@ Column = Sequence[str] | npt.NDArray[Any]
 
 
 def pack(header: Any, columns: Mapping[str, Column]) -> str:
-    """Return a block, compressed by gzip and encoded as base64; the text depends only on the input."""
+    """Return a block, compressed by gzip and encoded as base64; numbers that are not finite are null in its header."""
     layout: dict[str, tuple[str, int, int]] = {}
     body = bytearray()
     for name, column in columns.items():
@@ -252,7 +252,9 @@ def pack(header: Any, columns: Mapping[str, Column]) -> str:
             kind, data = "text", "\n".join(" ".join(text.split()) for text in column).encode("utf-8", "replace")
         layout[name] = (kind, len(body), len(data))
         body += data
-    head = json.dumps({"header": header, "columns": layout}).encode() + b"\n"
+    # Browsers refuse NaN and Infinity, which Python writes.
+    known = json.loads(json.dumps({"header": header, "columns": layout}), parse_constant=lambda _: None)
+    head = json.dumps(known).encode() + b"\n"
     return base64.b64encode(gzip.compress(head + bytes(-len(head) % 4) + body, 6, mtime=0)).decode()
 
 

@@ -34,6 +34,7 @@ def test_blocks_hold_what_was_packed() -> None:
     assert header == {"a": "β"}
     assert found["odd"] == ["one", "β two", ""]
     assert all(found[name].tolist() == values.tolist() for name, values in columns.items())
+    assert unpacked(pack({"low": [float("nan"), 0.5, float("inf")]}, {}))[0] == {"low": [None, 0.5, None]}
     assert unpacked(pack({}, {"broken": ["a\nb\u2028c", "d"]}))[1]["broken"] == ["a b c", "d"]
 
 
