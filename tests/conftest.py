@@ -30,6 +30,8 @@ TESTS = Path(__file__).parent
 
 _LONG = (
     "test_first_hour.py",
+    "test_reproduced.py",
+    "train/test_multi_format.py",
     "cluster/test_slurm.py",
     "cluster/test_ray.py",
     "faults/test_memory.py",

@@ -35,10 +35,8 @@ def settings(**changes: object) -> list[str]:
     return [word for pair in pairs for word in ("--set", pair)]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write(tmp_path_factory.mktemp("files") / "in", ("cite_count", "scidocs_cite"))
-    (folder / "scirepeval" / "fos").mkdir()
+def training_sets(folder: Path) -> Path:
+    """Add training sets of two tasks to a folder of made-up data."""
     labels = (["a"], ["b"], ["a", "b"])
     for task, name in {"fos": "labels_text", "cite_count": "log_citations"}.items():
         rows = [
@@ -46,8 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             | {name: labels[n % 3] if task == "fos" else float(n % 2)}
             for n in range(30)
         ]
-        (folder / "scirepeval" / task / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        place = folder / "scirepeval" / task
+        place.mkdir(exist_ok=True)
+        (place / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return training_sets(write(tmp_path_factory.mktemp("files") / "in", ("cite_count", "scidocs_cite")))
 
 
 def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) -> None:

@@ -1,0 +1,104 @@
+"""Each command of the papers' list on small stand-ins: what its rows name exists."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import mdcr
+from tests.encode.tiny import save_bert
+from tests.studies.facets import collection
+from tests.studies.mdcr.conftest import random_lists, write_split
+from tests.studies.scirepeval import published
+from tests.test_papers import PAPERS, outputs
+
+TWO = "lsa:dimension=8,lsa:dimension=9"
+_SCIREPEVAL = "study scirepeval --input {data}/scirepeval --set resamples=10"
+_LARGE = (
+    "--model 'bm25:k1=0.9,b=0.4,lsa:dimension=8' --set baseline=bm25 --set queries=8 --set samples=1 --set sizes=300"
+)
+KINDS = ("scidocs_mag", "cite_count", "scidocs_cite", "paper_reviewer_matching", "trec_covid")
+"""A task of each format, without few-shot rows, which take long."""
+STAND_INS = {
+    "mdcr": {
+        "": "corpus --source synthetic --papers 2k --corpus s2orc",
+        "A": f"study large_scale --recipe dataset_level {_LARGE}",
+        "B": f"study large_scale --recipe field_level {_LARGE} --set fields=Medicine,Physics --set own={{}}",
+        "C": "study mdcr_eval --input {data}/mdcr --model bm25,lsa:dimension=8",
+        "D": f"{_SCIREPEVAL} --set 'tasks=[\"scidocs_cite\"]' --model {TWO}",
+    },
+    "neighbours": {
+        "A": "study neighbours --recipe neighbours_paper --input {data}/title-abstract --corpus iclr,acl-anthology "
+        "--set papers=5 --set titles=5 --model lsa:dimension=8,lsa:dimension=9",
+        "B": "show corpora",
+    },
+    "csfcube": {
+        "A": "study facets --input {data}/csfcube --model tfidf,lsa:dimension=8",
+        "B": "corpus --source synthetic --papers 2k --corpus s2orc",
+        "C": "study facets --recipe facets_paper --input {data}/csfcube --model word2vec:corpus=s2orc,dimension=8",
+        "D": "train specter_id --corpus s2orc --set base={data}/bert --set max_length=32 --set epochs=1 "
+        "--set 'draw={queries=20}' --set precision=float32",
+        "E": "study facets --input {data}/csfcube --set systems= --set whole=SPECTER-ID={data}/bert",
+    },
+}
+"""Each command with small data, few queries, and encoders that are fitted here."""
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a stand-in of each data set and encoder."""
+    data = tmp_path_factory.mktemp("data")
+    published.write(data / "scirepeval", KINDS)
+    collection.write(data / "csfcube")
+    write_split(data / "mdcr", "test", random_lists(1))
+    save_bert(data / "bert")
+    (data / "title-abstract").mkdir()
+    for name in ("iclr", "acl-anthology"):
+        rows = [
+            {
+                "id": str(n),
+                "title": f"Deep models of text {n}",
+                "abstract": f"We train the model {n}. It is a good one. The end.",
+            }
+            for n in range(12)
+        ]
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (data / "title-abstract" / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    return data
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reproduced")
+
+
+def exists(folder: Path, output: str) -> bool:
+    """Return whether a report has an output: a table, a figure, or a part of its page."""
+    name = re.sub("-(scibert|specter)-distance-cosine$", "-*", output)
+    files = [path for ending in ("md", "svg") for path in folder.glob(f"{name}.{ending}")]
+    return bool(files) or output in (folder / "index.html").read_text()
+
+
+@pytest.mark.parametrize("paper", STAND_INS)
+def test_every_output_exists(root: Path, data: Path, paper: str) -> None:
+    assert set(STAND_INS[paper]) == {command.letter for command in PAPERS[paper].commands}
+    for letter, text in STAND_INS[paper].items():
+        report = root / "reports" / f"{paper}-{letter}"
+        words = [word.replace("{data}", str(data)) for word in shlex.split(text)]
+        written = words[0] == "study" and "--list" not in words
+        done = mdcr(root, *words, *(["--output", str(report)] if written else []))
+        assert done.returncode == 0, (text, done.stderr[-2000:])
+        assert written or done.stdout
+        named = {
+            (row.number, output)
+            for row in PAPERS[paper].rows
+            for source, found in outputs(row.outputs)
+            for output in found
+            if source == letter
+        }
+        assert not [pair for pair in sorted(named) if not exists(report, pair[1])], letter
