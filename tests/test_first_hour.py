@@ -35,6 +35,7 @@ START, ENCODER, CORPUS, CONTEXTS, PAPER, SLURM = (
 
 NEED_DATA = {
     "scirepeval": "mdcr fetch scirepeval",
+    "multi_format": "mdcr fetch scirepeval --train",
     "scientific": "mdcr fetch mteb --task scientific",
     "facets": "git clone ",
     "facet_pools": "--input",

@@ -100,19 +100,19 @@ def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
     assert "install torch for this driver" in said
 
 
-def test_a_damaged_record_of_jobs_stops_no_listing(own: Path) -> None:
+@pytest.mark.parametrize("text", ["{", '{"rounds": [{"at": 1}]}'])
+def test_a_damaged_record_of_jobs_stops_no_listing(own: Path, text: str) -> None:
     mdcr_json(own, *EVAL)
     record = own / "runs/jobs/eval-1/record.json"
     record.parent.mkdir(parents=True)
-    for text in ("{", '{"rounds": [{"at": 1}]}'):
-        record.write_text(text)
-        for words in (["jobs"], ["gc"], ["show"], EVAL):
-            result = mdcr(own, *words)
-            assert result.returncode == 0, result.stderr
-            if words == ["jobs"]:  # once a process
-                assert f"left out: {record} is damaged" in result.stderr
-                assert "remove its folder" in result.stderr
-        assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
+    record.write_text(text)
+    for words in (["jobs"], ["gc"], ["show"], EVAL):
+        result = mdcr(own, *words)
+        assert result.returncode == 0, result.stderr
+        if words == ["jobs"]:  # once a process
+            assert f"left out: {record} is damaged" in result.stderr
+            assert "remove its folder" in result.stderr
+    assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
 
 
 def test_damaged_rankings_and_pools_cost_a_page_its_queries_alone(own: Path) -> None:

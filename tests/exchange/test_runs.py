@@ -121,7 +121,7 @@ TREC = {
     "10 Q0 \xff 1 1 x": ":2 must be .* in UTF-8",
     "10 Q0 9 1 1_0 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
-    "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(1 are not\)",
+    "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(bad scores: 1\)",
     "10 Q0 9 1 -inf x": ":2: a score must be a finite float32 number",
     "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
     "11 Q0 9 1 1 x": r"1 of 2 entries name a query that pool-\w+ does not have: '11' \(.*bad.trec:2\)",

@@ -24,6 +24,9 @@ ALSO_OF |= {
     "mdcr_small": "mdcr",
     "mdcr_checks_paper": "mdcr_checks",
     "neighbours_paper": "neighbours",
+    "facets_paper": "facets",
+    "multi_format_paper": "multi_format",
+    "specter_id": "train",
 }
 
 
