@@ -18,7 +18,7 @@ from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
 from tests.cli.run import flags, mdcr_json
-from tests.scores.page.test_chromium import chromium, open_page, pytestmark
+from tests.scores.page.conftest import chromium, open_page, pytestmark
 from tests.scores.page.workspace import EVIL
 from tests.studies.mdcr.conftest import TYPES, random_lists
 
