@@ -21,6 +21,10 @@ from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
 from tests.scores.page.workspace import EVIL, RUNS, report_page, scored
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium"),
+]
 
 
 def reading(style: str, heading: str, mark: Mark = "") -> TextEntry:

@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.scores.page.conftest import CHROMIUM, open_page
+from tests.scores.page.conftest import open_page, pytestmark
 from tests.scores.page.workspace import CITED, EVIL, ranked, title
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium"),
-]
+__all__ = ["pytestmark"]
+
 SIZES = [(1280, 900), (390, 844)]
 ALONE = ["../alone/three"]
 """A page of one pool, with a chart of one size, a wide table, and many tables."""
