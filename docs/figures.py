@@ -97,7 +97,7 @@ def _plain(line: str) -> str:
 
 def run(command: str, root: Path) -> str:
     """Run a command in a workspace and return what it prints."""
-    shared = {"MDCR_SHARED": os.environ.get("MDCR_SHARED", str(ROOT.parent / "shared"))}
+    shared = {"MDCR_SHARED": os.environ.get("MDCR_SHARED", str(ROOT.parent / "shared")), "COLUMNS": "100"}
     program = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", command], cwd=root, env={**os.environ, **shared, "PATH": program}, capture_output=True, text=True
