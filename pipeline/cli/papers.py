@@ -29,14 +29,20 @@ FILE = DATA / "papers.toml"
 _FOLDER = r"(?<![\w/])/data/([\w-]+)"
 _RUNNING = ("root", "memory", "workers", "device")
 _WIDTH = 140
+COLUMNS = ("shows", "here", "run", "from", "note")
+"""Columns of the list behind the number."""
 
 
 class Command(NamedTuple):
-    """A command: its letter (empty: it comes before the others), its text, and names of what it needs."""
+    """A command: its letter (empty: it comes before the others), its text, names of what it needs.
+
+    ``run`` says on what it was run for the project's documents; empty: on stand-ins of the tests at most.
+    """
 
     letter: str
     text: str
     needs: tuple[str, ...]
+    run: str = ""
 
 
 class Row(NamedTuple):
@@ -68,18 +74,28 @@ class Paper:
         needed = [need for each in self.commands if each.letter in row.letters for need in each.needs]
         return ("yes" if row.letters else "no") + (f", needs: {', '.join(dict.fromkeys(needed))}" if needed else "")
 
+    def run(self, row: Row) -> str:
+        """Return on what the commands of a table were run: ``A: ...; B: ...``."""
+        return "; ".join(
+            f"{each.letter}: {each.run}" for each in self.commands if each.run and each.letter in row.letters
+        )
+
+    def cells(self, row: Row) -> tuple[str, ...]:
+        """Return what stands behind the number of a row, in the order of ``COLUMNS``."""
+        return row.shows, self.here(row), self.run(row), row.outputs, row.note
+
     @property
     def table(self) -> Table:
         """Its rows."""
-        columns = tuple(Column("", label, text=True) for label in ("shows", "here", "from", "note"))
-        lines = (TableRow(row.number, (row.shows, self.here(row), row.outputs, row.note)) for row in self.rows)
-        return Table("", "number", columns, tuple(lines))
+        columns = tuple(Column("", label, text=True) for label in COLUMNS)
+        return Table("", "number", columns, tuple(TableRow(row.number, self.cells(row)) for row in self.rows))
 
     @property
     def script(self) -> str:
         """Its commands as lines of a shell; long ones are broken before ``--model``."""
         texts = (
-            text.replace(" --model", " \\\n  --model") if len(text) > _WIDTH else text for _, text, _ in self.commands
+            each.text.replace(" --model", " \\\n  --model") if len(each.text) > _WIDTH else each.text
+            for each in self.commands
         )
         return "".join(f"{text}  # {each.letter or 'first'}\n" for text, each in zip(texts, self.commands, strict=True))
 
@@ -91,7 +107,7 @@ def known() -> dict[str, Paper]:
         name: Paper(
             name,
             paper["title"],
-            tuple(Command(letter, text, tuple(needs)) for letter, text, needs in paper["commands"]),
+            tuple(Command(letter, text, tuple(needs), *run) for letter, text, needs, *run in paper["commands"]),
             tuple(Row(*row) for row in paper["rows"]),
             paper["after"].strip(),
         )
@@ -114,8 +130,8 @@ def sections() -> str:
     listed = "\n".join(f"| {name} | {what} |" for name, what in needs().items())
     parts = [f"| what is needed | it is |\n|---|---|\n{listed}\n"]
     for paper in known().values():
-        lines = [("number", "shows", "here", "from", "note"), ("---",) * 5]
-        lines += [(row.number, row.shows, paper.here(row), row.outputs, row.note) for row in paper.rows]
+        lines = [("number", *COLUMNS), ("---",) * (1 + len(COLUMNS))]
+        lines += [(row.number, *paper.cells(row)) for row in paper.rows]
         rows = "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("  |", " |") for line in lines)
         parts.append(f"## {paper.title}\n\n```\n{paper.script}```\n\n{rows}\n\n{paper.after}\n")
     return "\n".join(parts)
