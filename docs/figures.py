@@ -97,10 +97,14 @@ def _plain(line: str) -> str:
 
 def run(command: str, root: Path) -> str:
     """Run a command in a workspace and return what it prints."""
-    shared = {"MDCR_SHARED": os.environ.get("MDCR_SHARED", str(ROOT.parent / "shared")), "COLUMNS": "100"}
-    program = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    settings = {
+        "MDCR_SHARED": os.environ.get("MDCR_SHARED", str(ROOT.parent / "shared")),
+        "COLUMNS": "100",
+        "PYTHONPATH": str(ROOT),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     done = subprocess.run(
-        ["bash", "-c", command], cwd=root, env={**os.environ, **shared, "PATH": program}, capture_output=True, text=True
+        ["bash", "-c", command], cwd=root, env={**os.environ, **settings}, capture_output=True, text=True
     )
     if done.returncode:
         sys.exit(f"{command} ended with {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")

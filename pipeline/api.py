@@ -136,7 +136,7 @@ class Workspace:
 
         Returns:
             A row for each pool: ``tuning`` (a folder name), ``field``, ``queries``, ``candidates``, ``k1``, ``b``,
-            ``map``, ``map_untuned`` (k1=0.9, b=0.4), and ``at_edge``: a better point may lie outside the grid.
+            ``map``, ``map_untuned`` (fractions; k1=0.9, b=0.4), and ``at_edge``: a better point may lie outside.
 
         Raises:
             InputError: the corpus is unknown, a setting is invalid, or there are no validation queries.
@@ -247,7 +247,8 @@ class Workspace:
             **settings: of :meth:`evaluations`.
 
         Returns:
-            A row for each pool, system, query and measure: :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+            A row for each pool, system, query and measure, values as fractions:
+            :data:`pipeline.scores.frames.SCORES_SCHEMA`.
 
         Raises:
             InputError: as :meth:`evaluations`.
@@ -382,7 +383,7 @@ class Workspace:
         return task, store_of(self.runner.make(task))
 
     def make(self, tasks: Annotated[Sequence[Task], MAY_BE_EMPTY]) -> list[Artifact]:
-        """Make the missing artifacts of tasks, pools first, and return all artifacts."""
+        """Make the missing artifacts of tasks, pools first, and return the artifacts of all, in their order."""
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:
             self.runner.make_all(pools)

@@ -158,7 +158,13 @@ def by_chance(
 
 
 def above_chance(values: npt.ArrayLike, chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return values standardised so that a random ranking has 0 and 1 stays 1; 0 if a random ranking has 1."""
+    """Return values standardised so that a random ranking has 0 and 1 stays 1, as Cohen's kappa is.
+
+    Args:
+        values: fractions of any shape.
+        chance: their expected values under random rankings, fractions of the same shape (:func:`by_chance`); where
+            these are 1, the result is 0.
+    """
     expected = np.asarray(chance, np.float64)
     gains = np.asarray(values, np.float64) - expected
     return np.divide(gains, 1 - expected, out=np.zeros_like(gains), where=expected < 1)

@@ -25,7 +25,7 @@ _EXACT_QUERIES = 13
 def paired_permutation(
     differences: Floats, *, seed: int, item: object = "", permutations: int = PERMUTATIONS, tests: int = 1
 ) -> Floats:
-    """Test whether two systems differ by flipping the signs of their differences, query by query.
+    """Test whether two systems differ by flipping the signs of their differences, query by query (Fisher 1935).
 
     The test is two-sided, on the mean difference. Up to 13 queries, all patterns of signs are tried and the p-value is
     exact. Beyond, patterns are drawn and the observed one counts as one of them, so p-values are above 0. In a large

@@ -39,7 +39,7 @@ PERCENTILE_QUERIES = 100
 
 
 def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: int = RESAMPLES) -> Floats:
-    """Return the mean of each row over queries drawn with replacement, for all resamples.
+    """Return the mean of each row over queries drawn with replacement (Efron 1979), for all resamples.
 
     All rows share the draws, so differences between systems stay paired.
 
@@ -278,7 +278,9 @@ def permutation_of_means(
 
 
 def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:
-    """Return the mean difference over the standard deviation (``n - 1``) of the differences, float64 ``[rows]``.
+    """Return the mean difference over the standard deviation (``n - 1``) of the differences (Cohen's d_z).
+
+    It is float64 ``[rows]`` and has no unit.
 
     For several groups it is the mean over groups. With ``units``, the deviation is between units, each the mean of its
     queries by their weights in the group. NaN for one query or unit, or if all differences are equal.

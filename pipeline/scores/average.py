@@ -35,6 +35,12 @@ class Draws(design.Draws):
 
     Attributes:
         resamples: bootstrap resamples; 0: 1,000, or 10,000 if samples are resampled, since few have long tails.
+        level: confidence level of intervals, a fraction.
+        permutations: drawn sign patterns of the permutation test; a large family takes more.
+        alpha: significance level of marks and of ``detectable``, a fraction.
+        margin: largest negligible difference in points (hundredths of a value), for tests of equivalence; None: none.
+        resample: what the bootstrap draws: ``queries``, ``papers`` (the samples of a pool) or ``both``.
+        tests: number of tests of a family that spans several calls; None: those of this call.
         seed: seed of the bootstrap and the permutation test; None: that of the pools.
     """
 

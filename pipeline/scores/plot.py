@@ -187,6 +187,14 @@ def draw_heat(
 def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
+    Args:
+        frame: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`; values are drawn in percent.
+        measure: canonical name.
+        seed: seed of the bootstrap; None: that of the pools.
+
+    Returns:
+        A figure of matplotlib, which shows itself in a notebook.
+
     Raises:
         InputError: the frame has no score of the measure, or several fields, or pools of one size that differ.
     """
@@ -203,6 +211,8 @@ def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> 
 @checked
 def by_field(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure by field: a dot with its 95% interval for each system.
+
+    Arguments and figure are those of :func:`by_size`.
 
     Raises:
         InputError: the frame has no score of the measure, or several pool sizes of one field.

@@ -88,8 +88,8 @@ SUMMARY = {
 ``table`` numbers the tables in order; ``over`` is ``sizes`` (a table of one field, or the dataset level, at rising
 sizes) or ``fields``. ``requested_baseline`` is the one asked for, null without tests; adjusted p-values below ``alpha``
 are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes.
-``value`` is the mean over ``samples`` of the mean over queries, ``deviation`` the standard deviation over samples (null
-for one).
+``value`` is the mean over ``samples`` of the mean over queries, a fraction, ``deviation`` the standard deviation over
+samples (null for one).
 ``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
 those of :class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted``
 corrected over the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within
