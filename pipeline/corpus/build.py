@@ -47,7 +47,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     """
     scratch = out.scratch()
     path = Path(release.contexts) if release.contexts else None
-    contexts = read_contexts(path, release.max_text, release.names, release.markup) if path else None
+    contexts = read_contexts(path, release, release.names) if path else None
     queries = contexts or release.queries()  # before the papers are read, so that a bad query fails early
     readable = join(release, scratch, resources) if release.is_joined() else release
     part_counts = extract(readable, list(enumerate(readable.parts())), out, resources)

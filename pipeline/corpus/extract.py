@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from pipeline.core import files
 from pipeline.core.errors import EmptyFileError
 from pipeline.core.schema import ATTRIBUTES
 from pipeline.core.text import id_keys, title_keys
-from pipeline.sources.base import RAW_PAPERS, Batch, PaperBatch, Release
+from pipeline.sources.base import RAW_PAPERS, Batch, PaperBatch, Release, grouped
 
 _Batch = TypeVar("_Batch")
 
@@ -32,7 +32,7 @@ def read_part(release: Release, scratch: Path, run_bytes: int, numbered: tuple[i
     def read() -> dict[str, Any]:
         total, runs = Batch(read=0), 0
         stream = read_or_empty(release.read(name), release.allow_empty)
-        for batches in group_batches(stream, lambda batch: batch.papers.nbytes, run_bytes):
+        for batches in grouped(stream, lambda batch: batch.papers.nbytes, run_bytes):
             for batch in batches:
                 total.add_counts(batch)
             if any(batch.papers.num_rows for batch in batches):
@@ -60,22 +60,6 @@ def _write_run(path: Path, batches: list[PaperBatch]) -> None:
 def _characters(texts: pa.Array) -> pa.Array:
     """Return the number of characters of stored texts, int32, without the line end after the last given sentence."""
     return pc.subtract(pc.utf8_length(texts).cast(pa.int32()), pc.ends_with(texts, "\n").cast(pa.int32()))
-
-
-def group_batches(
-    batches: Iterable[_Batch], bytes_of: Callable[[_Batch], int], max_bytes: int
-) -> Iterator[list[_Batch]]:
-    """Yield lists of consecutive batches; all but the last have at least ``max_bytes``."""
-    group: list[_Batch] = []
-    size = 0
-    for batch in batches:
-        group.append(batch)
-        size += bytes_of(batch)
-        if size >= max_bytes:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def read_or_empty(batches: Iterator[_Batch], allow_empty: bool) -> Iterator[_Batch]:

@@ -26,7 +26,7 @@ from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.text import Keys, reference_keys
-from pipeline.corpus.extract import group_batches, read_or_empty
+from pipeline.corpus.extract import read_or_empty
 from pipeline.sources.base import (
     BATCH_ROWS,
     RAW_PAPERS,
@@ -36,6 +36,7 @@ from pipeline.sources.base import (
     Citations,
     PaperBatch,
     Release,
+    grouped,
 )
 from pipeline.sources.citations import read_citations
 
@@ -181,7 +182,7 @@ def _partition(release: Release, folder: Path, partitions: int, memory: int, num
         for abandoned in folder.glob(f"{record.stem}-*"):  # of a killed process, whose runs may have had other sizes
             abandoned.unlink()
         runs = 0
-        for group in group_batches(rows_of_tables(), lambda rows: rows.batch.nbytes, memory):
+        for group in grouped(rows_of_tables(), lambda rows: rows.batch.nbytes, memory):
             for table, schema in _TABLES.items():
                 if table_rows := [rows for rows in group if rows.table == table]:
                     partition = partition_of(np.concatenate([rows.keys for rows in table_rows]), partitions)

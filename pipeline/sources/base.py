@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
@@ -66,6 +67,8 @@ LINK_COLUMNS = ("citing", "cited", "context", "query_id")
 UNFINISHED = ".fetching"
 """Name of a file that is in a release's folder while it is being fetched."""
 
+
+_T = TypeVar("_T")
 
 _MAX_TRIED = 10
 """Maximum number of files of other names that are looked into when a release has none of its own."""
@@ -210,6 +213,20 @@ class Release(Options, ABC):
     def stated(self) -> Mapping[str, int]:
         """Return the publisher's approximate number of rows by table; empty if unknown."""
         return {}
+
+
+def grouped(
+    items: Iterable[_T], size_of: Callable[[_T], int], limit: float, most: float = math.inf
+) -> Iterator[list[_T]]:
+    """Yield lists of consecutive items, of ``most`` items or a size of ``limit``; the last has the rest."""
+    group, size = list[_T](), 0
+    for item in items:
+        group.append(item)
+        size += size_of(item)
+        if size >= limit or len(group) >= most:
+            yield group
+            group, size = [], 0
+    yield group
 
 
 def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[Path]:

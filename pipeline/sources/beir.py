@@ -21,9 +21,9 @@ from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines
-from pipeline.sources.judgements import DOCUMENT, QUERY, read_judgements
+from pipeline.sources.judgements import DOCUMENT, QUERY, judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
-from pipeline.sources.records import Tally, read_records
+from pipeline.sources.records import StrictTally, Tally, read_records
 
 IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 """Data sets of BEIR, by the name of their folder, whose protocol ranks no document with the query's own id: those of
@@ -71,9 +71,9 @@ class Beir(FileRelease, options.Beir):
         """Return the file of documents."""
         return [self._file("corpus")]
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        return papers_of(_texts(path, tally), tally)
+        return papers_of(_texts(tally))
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries of the split and their judgements; the first of several with the same id.
@@ -83,34 +83,16 @@ class Beir(FileRelease, options.Beir):
         Raises:
             InputError: a query or a judgement cannot be read, no judged query has a text, or there is no judgement.
         """
-        path = self._file("queries")
-        judgements, queries = Tally(self._qrels()), Tally(path, self.max_text, self.markup)
-        grades = _keep_first(read_judgements(self._qrels()), "judgement", "grade", judgements)
+        queries, judgements = Tally(self._file("queries"), self), Tally(self._qrels())
+        grades = _keep_first(_judgements(judgements), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
         if not judged and not self.allow_empty:
             raise InputError(
                 f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
             )
-        texts = _keep_first(self._query_texts(path, judged, queries), "query", "text", queries)
-        queries.leave_out_absent(judged, texts)
-        return QuerySet(
-            texts,
-            [(query, paper, grade) for (query, paper), grade in grades.items() if query in texts],
-            judgements.dropped + queries.dropped + queries.noted,
-            judgements.examples + queries.examples,
-            list(self._exclusions()) if self._exclusions_path.is_file() else None,
-        )
-
-    def _query_texts(self, path: Path, judged: set[str], tally: Tally) -> Iterator[tuple[int, str, str]]:
-        """Yield (line number, id, text) of the judged queries."""
-        strict = _StrictTally(path)
-        for line_number, query in _texts(path, strict):
-            if query.id in (None, ""):
-                strict.drop("no_query_id", line_number)
-            elif str(query.id) in judged:
-                yield line_number, str(query.id), normalise(tally.cut(query.text))
-            else:
-                tally.drop_expected("query_not_judged")
+        texts = _keep_first(_query_texts(judged, queries), "query", "text", queries)
+        excluded = list(self._exclusions()) if self._exclusions_path.is_file() else None
+        return judged_queries(judged, texts, grades, queries, judgements, exclusions=excluded)
 
     def _exclusions(self) -> Iterator[tuple[str, str]]:
         """Yield (query id, paper id) of the lines after the header."""
@@ -125,17 +107,36 @@ class Beir(FileRelease, options.Beir):
                 yield query, paper
 
 
+def _judgements(tally: Tally) -> Iterator[tuple[tuple[str, str], int]]:
+    for line, pair, grade in read_judgements(tally.path):
+        tally.line = line
+        yield pair, grade
+
+
+def _query_texts(judged: set[str], tally: Tally) -> Iterator[tuple[str, str]]:
+    """Yield (id, text) of the judged queries."""
+    strict = StrictTally(tally.path, "query")
+    for query in _texts(strict):
+        tally.line = strict.line
+        if query.id in (None, ""):
+            strict.drop("no_query_id")
+        elif str(query.id) in judged:
+            yield str(query.id), normalise(tally.cut(query.text))
+        else:
+            tally.drop_expected("query_not_judged")
+
+
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
 
-def _keep_first(rows: Iterable[tuple[int, _Key, _Value]], kind: str, label: str, tally: Tally) -> dict[_Key, _Value]:
+def _keep_first(rows: Iterable[tuple[_Key, _Value]], kind: str, label: str, tally: Tally) -> dict[_Key, _Value]:
     """Return the first value of each key. Later ones are dropped, under another reason if the value differs."""
     values: dict[_Key, _Value] = {}
-    for line_number, key, value in rows:
+    for key, value in rows:
         if key in values:
             suffix = "" if value == values[key] else f"_other_{label}"
-            tally.drop(f"{kind}_repeated{suffix}", line_number, " ".join(key) if isinstance(key, tuple) else str(key))
+            tally.drop(f"{kind}_repeated{suffix}", " ".join(key) if isinstance(key, tuple) else str(key))
         else:
             values[key] = value
     return values
@@ -147,30 +148,21 @@ class _Text(msgspec.Struct, rename={"id": "_id"}):
     text: str | None = None
 
 
-class _StrictTally(Tally):
-    """Raises InputError for bad queries, since a benchmark needs all of them."""
-
-    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
-        raise InputError(f"{self._path}:{line} is not a query ({reason}: {excerpt!r:.60})", "Fetch the data set again")
-
-    def odd(self, reason: str, value: Any, line: int) -> None:
-        self.drop(reason, line, f"{value!r}")
-
-
-def _texts(path: Path, tally: Tally) -> Iterator[tuple[int, _Text]]:
-    """Yield (line number, record) of documents or queries."""
+def _texts(tally: Tally) -> Iterator[_Text]:
+    """Yield the records of documents or queries."""
+    path = tally.path
     if ".tsv" not in path.suffixes:
-        yield from read_records(path, _Text, tally)
+        yield from read_records(_Text, tally)
         return
-    for line_number, line in read_lines(path):
+    for tally.line, line in read_lines(path):
         try:
             columns = (line or b"").decode().rstrip("\r").split("\t")
         except UnicodeDecodeError:
-            tally.drop("bad_utf8", line_number, line or b"")
+            tally.drop("bad_utf8", line or b"")
             continue
-        if line_number == 1 and columns[0].casefold() in _ID:
+        if tally.line == 1 and columns[0].casefold() in _ID:
             continue
         if line is None or len(columns) not in (2, 3):
-            tally.drop("line_too_long" if line is None else "bad_columns", line_number, line or b"")
+            tally.drop("line_too_long" if line is None else "bad_columns", line or b"")
         else:
-            yield line_number, _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])
+            yield _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])

@@ -8,7 +8,7 @@ and lines that start with ``#`` are comments. ``cited`` may be a list, and a JSO
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 
 from pipeline.core.errors import InputError
 from pipeline.core.text import reference_keys
-from pipeline.sources.base import BATCH_EDGES, Citations
+from pipeline.sources.base import BATCH_EDGES, Citations, grouped
 from pipeline.sources.content import first_line
 from pipeline.sources.records import (
     Tally,
@@ -47,18 +47,24 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[Citations]:
     """Yield the citations of a file; ``names`` has the file's names of ``citing`` and ``cited``."""
     tally = Tally(path)
-    for citing, cited, counts in tally.pairs_in_batches(_edges(path, names, tally), BATCH_EDGES):
-        yield Citations(reference_keys(citing), reference_keys(cited), **counts)
+    return citation_batches(_edges(names, tally), tally)
 
 
-def _edges(path: Path, names: Mapping[str, str], tally: Tally) -> Iterator[tuple[str, str]]:
-    for line_number, row in _rows(path, names, tally):
+def citation_batches(edges: Iterable[tuple[str, str]], tally: Tally) -> Iterator[Citations]:
+    """Yield citations, pairs of a citing and a cited id, in batches with the counts of ``tally``."""
+    for block in grouped(edges, lambda _: 1, BATCH_EDGES):
+        citing, cited = zip(*block, strict=True) if block else ((), ())
+        yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
+
+
+def _edges(names: Mapping[str, str], tally: Tally) -> Iterator[tuple[str, str]]:
+    for row in _rows(names, tally):
         lists = row.items() if row and all(isinstance(value, list) for value in row.values()) else ()
-        for one, several in lists or [_ends(row, names, f"{path}:{line_number}")]:
-            edge = convert_record({"citing": one, "cited": several}, _Edge, tally, line_number)
+        for one, several in lists or [_ends(row, names, f"{tally.path}:{tally.line}")]:
+            edge = convert_record({"citing": one, "cited": several}, _Edge, tally)
             cited = split_ids(edge.cited)
             if edge.citing in (None, "") or not cited:
-                tally.drop("null_citing_id" if cited else "null_cited_id", line_number, f"{row}")
+                tally.drop("null_citing_id" if cited else "null_cited_id", f"{row}")
                 continue
             tally.read += 1
             for paper in cited:
@@ -85,16 +91,16 @@ def _words(name: str) -> set[str]:
     return {*re.split(r"[^a-z]+", name.casefold())}
 
 
-def _rows(path: Path, names: Mapping[str, str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows(names: Mapping[str, str], tally: Tally) -> Iterator[dict[str, Any]]:
     ends = (names["citing"], names["cited"])
-    if path.suffix == ".parquet":
-        found = open_parquet(path).schema_arrow.names
+    if tally.path.suffix == ".parquet":
+        found = open_parquet(tally.path).schema_arrow.names
         of_words = [name for name in found if name in ends or _words(name) & {*_CITING, *_CITED}]
-        return read_columns(path, of_words if len(of_words) > 1 else found[:3], tally)
-    first = first_line(path)
+        return read_columns(of_words if len(of_words) > 1 else found[:3], tally)
+    first = first_line(tally.path)
     if first.startswith(("{", "[")):
-        return read_records(path, dict[str, Any], tally)
+        return read_records(dict[str, Any], tally)
     cells = re.split(r"[\t,;|]", first)
     is_named = any(cell.strip(' "') in ends or _words(cell) & {*_CITING, *_CITED} for cell in cells)
     has_header = is_named or (len(cells) > 2 and not any(_NUMBER.fullmatch(cell.strip(' "')) for cell in cells))
-    return read_table(path, tally, header=has_header)
+    return read_table(tally, header=has_header)

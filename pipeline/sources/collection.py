@@ -57,32 +57,32 @@ class JsonLines(FileRelease, Gzipped):
         """Return the files' checksums, the mapping and the settings."""
         return {**super().identity(), "columns": {name: self.names[name] for name in COLUMNS}}
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records with an id; InputError if none has one. Mapped columns that no record has are warned of."""
         keys: set[str] = set()
         with_id = 0
         never_found = {self.names[name] for name in COLUMNS if self.columns and self.names[name] != name}
-        for line_number, record in self._records(path, tally):
+        for record in self._records(tally):
             paper_id = _lookup(record, self.names["paper_id"])
             if paper_id is None or paper_id == "" or paper_id != paper_id:
                 keys.update(itertools.islice(record, _MAX_KEYS))
-                tally.drop("no_paper_id", line_number)
+                tally.drop("no_paper_id")
                 continue
             with_id += 1
             if never_found:
                 never_found -= {name for name in never_found if _lookup(record, name) is not None}
             try:
-                paper = self._paper(record, tally, line_number)
+                paper = self._paper(record, tally)
             except msgspec.ValidationError as error:
-                tally.drop("wrong_type", line_number, str(error))
+                tally.drop("wrong_type", str(error))
             else:
                 yield paper
         if keys and not with_id:
             id_name = self.names["paper_id"]
-            raise InputError(f"no record of {path} has an id in {id_name!r}", _hint(id_name, keys, record))
+            raise InputError(f"no record of {tally.path} has an id in {id_name!r}", _hint(id_name, keys, record))
         for name in sorted(never_found):
             tally.noted[f"column_never_found: {name}"] += 1
-            warn(f"no record of {path} has a {name!r}, which --columns maps")
+            warn(f"no record of {tally.path} has a {name!r}, which --columns maps")
 
     def refuse_untitled(self) -> None:
         """Raise InputError, which names the columns that the first record has."""
@@ -94,19 +94,19 @@ class JsonLines(FileRelease, Gzipped):
 
     def _own_names(self) -> list[str]:
         """Return the names in the first record, those of an object with a dot."""
-        _, first = next(record for path in self.files() for record in self._records(path, Tally(path)))
+        first = next(record for path in self.files() for record in self._records(Tally(path, self)))
         return [
             f"{key}.{name}" if name else key
             for key, value in first.items()
             for name in (value if isinstance(value, Mapping) else [""])
         ]
 
-    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-        return read_records(path, dict[str, Any], tally, allow_truncated=self.allow_truncated)
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        return read_records(dict[str, Any], tally)
 
-    def _paper(self, record: Mapping[str, Any], tally: Tally, line_number: int) -> Paper:
+    def _paper(self, record: Mapping[str, Any], tally: Tally) -> Paper:
         values = {name: _lookup(record, self.names[name]) for name in COLUMNS}
-        paper = convert_record(values, _Record, tally, line_number)
+        paper = convert_record(values, _Record, tally)
         return Paper(
             id=(paper_id := plain_id(paper.paper_id)),
             title=paper.title,
@@ -132,18 +132,18 @@ class ParquetFiles(JsonLines):
         names: list[str] = open_parquet(self.files()[0]).schema_arrow.empty_table().flatten().column_names
         return names
 
-    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-        names = open_parquet(path).schema_arrow.names
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        names = open_parquet(tally.path).schema_arrow.names
         paper_id = self.names["paper_id"]
         if paper_id not in names and paper_id.partition(".")[0] not in names:
-            raise InputError(f"{path} has no column {paper_id!r}", nearest(paper_id, names))
+            raise InputError(f"{tally.path} has no column {paper_id!r}", nearest(paper_id, names))
         mapped = {
             ".".join(steps[:end])
             for name in COLUMNS
             for steps in [self.names[name].split(".")]
             for end in range(1, len(steps) + 1)
         }
-        return read_columns(path, [name for name in names if name in mapped], tally)
+        return read_columns([name for name in names if name in mapped], tally)
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class Tables(JsonLines):
     patterns: ClassVar[Sequence[str]] = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
     contents = "CSV or TSV files"
 
-    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-        return read_table(path, tally, allow_truncated=self.allow_truncated)
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        return read_table(tally)
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ class Bibtex(JsonLines):
     patterns: ClassVar[Sequence[str]] = ("*.bib", "*.bib.gz")
     contents = "BibTeX files"
 
-    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-        return read_bibtex(path, tally, allow_truncated=self.allow_truncated)
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        return read_bibtex(tally)
 
 
 def _hint(id_name: str, keys: set[str], record: Mapping[str, Any]) -> str:

@@ -13,10 +13,9 @@ with the line number.
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ import msgspec
 
 from pipeline.core.errors import InputError
 from pipeline.core.text import normalise
-from pipeline.sources.base import LINK_COLUMNS, QuerySet
+from pipeline.sources.base import QuerySet
+from pipeline.sources.options import Options
 from pipeline.sources.papers import YEARS
 from pipeline.sources.records import Tally, convert_record, read_records
 
@@ -32,8 +32,6 @@ _IDS = ("open_alex_id", "doi", "arxiv_id", "pubmed_id", "pmc_id", "sem_open_alex
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!al\.)(?<!Fig\.)(?<!e\.g\.)(?<!i\.e\.)(?<!cf\.)(?<!vs\.)\s+(?=[A-Z])")
 _MARKER = re.compile(r"\{\{cite:[^}]*\}\}")
 _ARXIV_YEAR = re.compile(r"(?:[a-z-]+(?:\.[A-Z]{2})?/)?([0-9]{2})(?:0[1-9]|1[0-2])\.?[0-9]+")
-_Odd = Callable[[str, Any], None]
-_NAMES = {name: name for name in LINK_COLUMNS}
 
 
 class _Context(msgspec.Struct):
@@ -45,7 +43,7 @@ class _Context(msgspec.Struct):
     query_id: str | int | None = None
 
 
-def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, markup: str = "keep") -> QuerySet:
+def read_contexts(path: Path, options: Options, names: Mapping[str, str]) -> QuerySet:
     """Return the contexts of a file: the first of several with the same id, without citations of the citing paper.
 
     ``names`` are the file's names of :data:`pipeline.sources.base.LINK_COLUMNS`.
@@ -53,24 +51,22 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     Raises:
         InputError: the file has no context.
     """
-    tally, contexts = Tally(path, max_text, markup), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
-    for line_number, values in read_records(path, dict[str, Any], tally):
-        odd = functools.partial(tally.odd, line=line_number)
-        contexts_of = _contexts_of(values, names, line_number, odd)
-        found = [convert_record(value, _Context, tally, line_number) for value in contexts_of]
+    tally, contexts = Tally(path, options), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
+    for values in read_records(dict[str, Any], tally):
+        found = [convert_record(value, _Context, tally) for value in _contexts_of(values, names, tally)]
         if not found:
             tally.drop_expected("no_context")
         for record in found:
             text, citing = normalise(tally.cut(record.context)), str(record.citing)
             cited = record.cited if isinstance(record.cited, list) else [record.cited or ""]
             papers = sorted({str(paper) for paper in cited} - {citing, ""})
-            context_id = f"{citing}:{line_number}" if record.query_id is None else str(record.query_id)
+            context_id = f"{citing}:{tally.line}" if record.query_id is None else str(record.query_id)
             possible = record.year is None or record.year in YEARS
             defects = {"no_context": not text, "no_cited": not papers, "impossible_year": not possible}
             defects["context_repeated"] = context_id in contexts
             reasons = [reason for reason, holds in defects.items() if holds]
             if reasons:
-                tally.drop(reasons[0], line_number, context_id)
+                tally.drop(reasons[0], context_id)
             else:
                 contexts[context_id] = text, papers, (citing, record.year)
     if not contexts:
@@ -85,17 +81,17 @@ def read_contexts(path: Path, max_text: int, names: Mapping[str, str] = _NAMES, 
     )
 
 
-def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int, odd: _Odd) -> Iterator[dict[str, Any]]:
+def _contexts_of(record: dict[str, Any], names: Mapping[str, str], tally: Tally) -> Iterator[dict[str, Any]]:
     """Yield the contexts of a record of any layout, as values of :class:`_Context`."""
     year = record.get("year")
     if "citingcorpusid" in record:
         citing, contexts = record["citingcorpusid"], record.get("contexts")
-        name = record.get("citationid") or f"{citing or ''}:{line}"
+        name = record.get("citationid") or f"{citing or ''}:{tally.line}"
         for number, context in enumerate(contexts if isinstance(contexts, list) else [contexts] if contexts else ()):
             edge = {"citing": citing, "cited": record.get("citedcorpusid"), "year": year}
             yield {**edge, "context": context, "query_id": f"{name}:{number}"}
         return
-    paragraphs = _paragraphs(record, names["cited"], odd)
+    paragraphs = _paragraphs(record, names["cited"], tally)
     if paragraphs is None:
         own = record.get(names["query_id"], record.get("id"))
         linked = {name: record.get(names[name]) for name in ("context", "citing", "cited")}
@@ -109,67 +105,67 @@ def _contexts_of(record: dict[str, Any], names: Mapping[str, str], line: int, od
         for start, end in zip([0, *ends], [*ends, len(text)], strict=True):
             if cited := sorted({paper for place, paper in spans if start <= place < end and paper}):
                 context = {"context": _MARKER.sub("", text[start:end]), "cited": cited, "citing": citing, "year": year}
-                yield context | {"query_id": f"{citing or line}:{number}"}
+                yield context | {"query_id": f"{citing or tally.line}:{number}"}
                 number += 1
 
 
 _Paragraph = tuple[str, list[tuple[int, str]]]
 
 
-def _paragraphs(record: dict[str, Any], wanted: str, odd: _Odd) -> list[_Paragraph] | None:
+def _paragraphs(record: dict[str, Any], wanted: str, tally: Tally) -> list[_Paragraph] | None:
     """Return text and citations (place, cited id) of the paragraphs of full text; None if the record is none."""
     if "body_text" in record:
         entries = record.get("bib_entries")
         ids = {ref: _cited_id(entry, wanted) for ref, entry in entries.items()} if isinstance(entries, dict) else {}
-        paragraphs = _objects(record["body_text"], "body_text", odd)
+        paragraphs = _objects(record["body_text"], "body_text", tally)
         return [
-            (text, _spans(_objects(paragraph.get("cite_spans"), "cite_spans", odd), ids, odd))
+            (text, _spans(_objects(paragraph.get("cite_spans"), "cite_spans", tally), ids, tally))
             for paragraph in paragraphs
             if isinstance(text := paragraph.get("text"), str)
         ]
     body: Any = record.get("content", record.get("body"))
     if not isinstance(body, dict):
         return None
-    entries = [*_annotations(record.get("bibliography") or body, odd, "bibentry", "bib_entry")]
+    entries = [*_annotations(record.get("bibliography") or body, tally, "bibentry", "bib_entry")]
     ids = {str(entry.get("id")): str(entry.get("matched_paper_id") or "") for entry in entries}
     text = body.get("text")
-    return [(text if isinstance(text, str) else "", _spans(_annotations(body, odd, "bibref", "bib_ref"), ids, odd))]
+    return [(text if isinstance(text, str) else "", _spans(_annotations(body, tally, "bibref", "bib_ref"), ids, tally))]
 
 
-def _spans(found: Iterable[dict[str, Any]], ids: Mapping[str, str], odd: _Odd) -> list[tuple[int, str]]:
+def _spans(found: Iterable[dict[str, Any]], ids: Mapping[str, str], tally: Tally) -> list[tuple[int, str]]:
     """Return place and cited id of citations in a text; those without a place are left out."""
     spans = []
     for span in found:
         try:
             spans.append((int(span["start"]), ids.get(str(span.get("ref_id")), "")))
         except (KeyError, TypeError, ValueError):
-            odd("start not a number", span)
+            tally.odd("start not a number", span)
     return spans
 
 
-def _annotations(part: Any, odd: _Odd, *names: str) -> Iterator[dict[str, Any]]:
+def _annotations(part: Any, tally: Tally, *names: str) -> Iterator[dict[str, Any]]:
     """Yield place and attributes of annotations of S2ORC, which are lists, or lists in texts."""
     annotations = part.get("annotations") if isinstance(part, dict) else None
     if not isinstance(annotations, dict):
         return
     for name in names:
-        for annotation in _objects(annotations.get(name), name, odd):
+        for annotation in _objects(annotations.get(name), name, tally):
             attributes = annotation.get("attributes")
             yield {**(attributes if isinstance(attributes, dict) else {}), "start": annotation.get("start")}
 
 
-def _objects(value: Any, name: str, odd: _Odd) -> list[dict[str, Any]]:
+def _objects(value: Any, name: str, tally: Tally) -> list[dict[str, Any]]:
     """Return the objects of a list, which may be written as text; other items are left out and counted."""
     if isinstance(value, str):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(value)
     if not isinstance(value, list):
         if value is not None:
-            odd(f"{name} not a list", value)
+            tally.odd(f"{name} not a list", value)
         return []
     for item in value:
         if not isinstance(item, dict):
-            odd(f"null in {name}" if item is None else f"{name} not an object", item)
+            tally.odd(f"null in {name}" if item is None else f"{name} not an object", item)
     return [item for item in value if isinstance(item, dict)]
 
 

@@ -96,10 +96,10 @@ class Csfcube(FileRelease):
             paths[checked_facet(path.stem.rpartition("-")[2], str(path))] = path
         return paths
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the papers with their sentences as abstract; papers without sentences are counted."""
         citations = self._citations()
-        for document in _documents(path, tally):
+        for document in _documents(tally):
             tally.noted["paper_without_sentences"] += not document.sentences
             yield Paper(
                 id=document.id,
@@ -112,7 +112,7 @@ class Csfcube(FileRelease):
 
     def documents(self, ids: set[str]) -> dict[str, Document]:
         """Return the papers that the files have, by id."""
-        documents = (document for path in self.files() for document in _documents(path, Tally(path)))
+        documents = (document for path in self.files() for document in _documents(Tally(path, self)))
         return {document.id: document for document in documents if document.id in ids}
 
     def _citations(self) -> dict[str, list[str]]:
@@ -163,13 +163,13 @@ class Csfcube(FileRelease):
         return QuerySet(texts, judgements, noted, examples[:3], self_pairs)
 
 
-def _documents(path: Path, tally: Tally) -> Iterator[Document]:
-    for line_number, document in read_records(path, Document, tally):
+def _documents(tally: Tally) -> Iterator[Document]:
+    for document in read_records(Document, tally):
         labels = document.labels or document.pred_labels
         if not document.id:
-            tally.drop("no_paper_id", line_number)
+            tally.drop("no_paper_id")
         elif len(labels) != len(document.sents or document.abstract):
-            tally.drop("labels_not_of_sentences", line_number, document.id)
+            tally.drop("labels_not_of_sentences", document.id)
         else:
             yield document
 

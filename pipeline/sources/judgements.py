@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,13 @@ import msgspec
 import pyarrow as pa
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
+from pipeline.core.progress import warn
 from pipeline.core.text import ENCODED, unescape
+from pipeline.sources.base import Batch, QuerySet
 from pipeline.sources.content import read_blocks, read_lines
-from pipeline.sources.records import open_parquet
+from pipeline.sources.records import Tally, open_parquet
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
@@ -61,6 +64,43 @@ def judgements_of(qrels: Any) -> Iterator[Judgement]:
         yield from _nested("the qrels", qrels)
     else:
         yield from _rows("the qrels", as_table(qrels).to_pylist())
+
+
+def judged_queries(
+    judged: Collection[str],
+    texts: Mapping[str, str],
+    grades: Mapping[tuple[str, str], int],
+    tally: Tally,
+    of_judgements: Batch | None = None,
+    **more: Any,
+) -> QuerySet:
+    """Return the judged queries of a benchmark that are there, with their judgements and ``more`` attributes.
+
+    Those that are absent, or have an empty text, are counted in ``tally``, that of the queries' file, and said.
+
+    Raises:
+        InputError: no judged query is there, or none has a text.
+    """
+    there = {query: text for query, text in texts.items() if query in judged}
+    absent, empty = sorted({*judged} - there.keys()), sorted(query for query, text in there.items() if not text)
+    if absent and not there:
+        what = f"{tally.path} has none of {counted(len(absent), 'judged query')}"
+        raise InputError(what, "Give the queries of this split")
+    if empty and len(empty) == len(there):
+        what = f"{tally.path} has no text of {counted(len(empty), 'judged query')}"
+        raise InputError(what, "Name their texts 'text'")
+    for reason, said, queries in (
+        ("judged_query_absent", "left out: {} that {} lacks, first {!r}", absent),
+        ("judged_query_empty", "without a text: {} of {}, first {!r}", empty),
+    ):
+        if queries:
+            warn(said.format(counted(len(queries), "judged query"), tally.path, queries[0]))
+            tally.noted[reason] += len(queries)
+            tally.examples.append(f"{reason}: {tally.path.name}: {queries[0]}")
+    total = of_judgements or Batch(read=0)
+    total.add_counts(tally)
+    pairs = [(query, paper, grade) for (query, paper), grade in grades.items() if query in there]
+    return QuerySet(there, pairs, total.dropped + total.noted, total.examples, **more)
 
 
 def ending(path: Path) -> str:

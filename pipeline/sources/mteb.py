@@ -26,9 +26,9 @@ from pipeline.sources import options
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
 from pipeline.sources.download import RECORD
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
-from pipeline.sources.judgements import id_of, judgements_of
+from pipeline.sources.judgements import id_of, judged_queries, judgements_of
 from pipeline.sources.papers import FileRelease, Paper, papers_of
-from pipeline.sources.records import Tally, converted
+from pipeline.sources.records import Tally, converted, numbered
 
 LISTS = {
     "scientific": (
@@ -137,9 +137,9 @@ class Mteb(FileRelease, options.Mteb):
         """Return the only part."""
         return [_PART]
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:  # noqa: ARG002
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        return papers_of(converted(enumerate(self._data()["corpus"], 1), _Document, tally), tally)
+        return papers_of(converted(numbered(self._data()["corpus"], tally), _Document, tally))
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries, with instructions appended, their judgements and their candidate lists.
@@ -147,7 +147,7 @@ class Mteb(FileRelease, options.Mteb):
         Raises:
             InputError: no judged query has a text, a query is not a text, or a grade not a whole number.
         """
-        data, tally = self._data(), Tally(self.folder / "queries", self.max_text, self.markup)
+        data, tally = self._data(), Tally(self.folder / "queries", self)
         texts = {}
         for query in data["queries"]:
             wrong = [text for text in (query.get("text"), query.get("instruction") or "") if not isinstance(text, str)]
@@ -157,15 +157,8 @@ class Mteb(FileRelease, options.Mteb):
             texts[str(query["id"])] = normalise(tally.cut(text))
         qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
         grades = {pair: grade for _, pair, grade in judgements_of(qrels)}
-        tally.leave_out_absent(qrels, texts)
-        texts = {query: text for query, text in texts.items() if query in qrels}
-        return QuerySet(
-            texts,
-            [(query, paper, grade) for (query, paper), grade in grades.items() if query in texts],
-            tally.noted,
-            tally.examples,
-            ranked={} if top_ranked is None else {query: self._listed(query, top_ranked) for query in texts},
-        )
+        ranked = {query: self._listed(query, top_ranked) for query in texts if query in qrels} if top_ranked else {}
+        return judged_queries(qrels, texts, grades, tally, ranked=ranked)
 
     def _listed(self, query: str, top_ranked: Mapping[str, Any]) -> list[str]:
         listed = top_ranked.get(query) or []

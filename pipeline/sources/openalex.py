@@ -111,55 +111,48 @@ class OpenAlex(FileRelease, options.OpenAlex):
             expected = f"its manifest says {entry.records:,}"
             raise CorruptError(f"{self.root / part} holds {record_count:,} works, {expected}", "Fetch it again")
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the works, except retracted ones, paratext and those of low quality."""
-        if path.suffix == ".parquet":
-            works = read_rows(path, Work, tally, required="id")
-        else:
-            works = read_records(path, Work, tally, allow_truncated=self.allow_truncated)
-        for record_number, work in works:
+        parquet = tally.path.suffix == ".parquet"
+        for work in read_rows(Work, tally, required="id") if parquet else read_records(Work, tally):
             paper_id = short_id(work.id or "")
-            if reason := self._reason_to_drop(work):
-                tally.drop(reason, record_number, paper_id)
-                if paper_id and self.layout.may_repeat:
-                    tally.withdrawn.append(paper_id)
-                continue
-            yield self._paper(paper_id, work, tally, record_number)
+            reasons = {
+                "deleted": paper_id == DELETED,
+                "retracted": work.is_retracted,
+                "paratext": work.is_paratext,
+                "xpac": work.is_xpac and not self.include_xpac,
+            }
+            reason = next((reason for reason, holds in reasons.items() if holds and paper_id), None)
+            if reason is None:
+                yield self._paper(paper_id, work, tally)
+            else:
+                tally.drop(reason, paper_id)
+                tally.withdrawn += [paper_id] * self.layout.may_repeat
 
-    def _reason_to_drop(self, work: Work) -> str | None:
-        reasons = {
-            "no_paper_id": not short_id(work.id or ""),
-            "deleted": short_id(work.id or "") == DELETED,
-            "retracted": work.is_retracted,
-            "paratext": work.is_paratext,
-            "xpac": work.is_xpac and not self.include_xpac,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), None)
-
-    def _paper(self, paper_id: str, work: Work, tally: Tally, record_number: int) -> Paper:
+    def _paper(self, paper_id: str, work: Work, tally: Tally) -> Paper:
         try:
             abstract = plain_abstract(work.abstract_inverted_index, self.max_text)
         except (ValueError, msgspec.DecodeError):
-            tally.odd("abstract_inverted_index not an index", work.abstract_inverted_index, record_number)
+            tally.odd("abstract_inverted_index not an index", work.abstract_inverted_index)
             abstract = ""
         return Paper(
             id=paper_id,
             title=work.title or work.display_name,
             abstract=abstract or work.abstract,
             year=work.publication_year,
-            fields=self._fields(work, tally, record_number),
+            fields=self._fields(work, tally),
             outbound=[cited for cited in map(short_id, work.referenced_works or ()) if cited != DELETED],
             inbound=min(max(work.cited_by_count or 0, 0), _MAX_INT32),
             doi=work.doi,
         )
 
-    def _fields(self, work: Work, tally: Tally, record_number: int) -> list[str]:
+    def _fields(self, work: Work, tally: Tally) -> list[str]:
         fields = []
         for concept in (work.concepts or ()) if self.fields_from != "topics" else ():
             try:
                 is_certain = float(concept.score or 0) >= self.min_concept_score
             except ValueError:
-                tally.odd("score not a number", concept.score, record_number)
+                tally.odd("score not a number", concept.score)
                 continue
             if concept.level == 0 and concept.display_name and is_certain:
                 fields.append(FOLDED.get(concept.display_name.casefold(), concept.display_name))

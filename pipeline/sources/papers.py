@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -26,9 +27,9 @@ from pipeline.sources.base import (
     Release,
     find_files,
     fingerprint,
+    grouped,
 )
 from pipeline.sources.content import refuse_unread
-from pipeline.sources.options import MAX_TEXT
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -80,8 +81,8 @@ class FileRelease(Release):
         return [self.folder] if self.folder.is_file() else find_files(self.folder, self.patterns, self.contents)
 
     @abstractmethod
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the kept papers of one file; count dropped records in ``tally``."""
+    def papers(self, tally: Tally) -> Iterator[Paper]:
+        """Yield the papers of one file, those without an id too; count dropped records in ``tally``."""
 
     def joined_bytes(self) -> int:
         """Return the approximate memory of all papers and their references together, in bytes."""
@@ -103,64 +104,35 @@ class FileRelease(Release):
             CorruptError: the file is truncated or damaged.
             InputError: the file has no papers, but full text or another format that is not read.
         """
-        if (self.root / part).is_file():  # a part of MTEB is none
-            refuse_unread(self.root / part)
-        buffer = PaperBuffer(self.root / part, self.max_text, self.markup)
-        return buffer.batches(self.papers(self.root / part, buffer))
+        path = self.root / part
+        if path.is_file():  # a part of MTEB is none
+            refuse_unread(path)
+        tally = Tally(path, self)
+        return paper_batches(self.papers(tally), tally)
 
 
 _COMMON_FIELDS = {field.name for field in fields(FileRelease)}
 
 
-class PaperBuffer(Tally):
-    """Collects the papers of one file into batches."""
+_Row = tuple[str, str | None, str | None, int, int, int, int, list[str], bool]
+"""Id, title, abstract, year, mask of fields, number of citing papers, key of the DOI, references, whether lined."""
 
-    def __init__(self, path: Path, max_text: int = MAX_TEXT, markup: str = "keep") -> None:
-        super().__init__(path, max_text, markup)
-        self._clear()
 
-    def _clear(self) -> None:
-        self._rows: list[tuple[Any, ...]] = []
-        self._cited: list[str] = []
-        self._chars = 0
+def paper_batches(papers: Iterable[Paper], tally: Tally) -> Iterator[PaperBatch]:
+    """Yield the papers of a file that have an id in batches, with the counts of ``tally``; drop the others.
 
-    def add(self, paper: Paper) -> None:
-        """Add a paper."""
-        cited, inbound = paper.outbound or (), paper.inbound or 0
-        title, abstract = self.cut(paper.title), self.cut(paper.abstract)
-        self._chars += len(title or "") + len(abstract or "") + _REFERENCE_CHARS * len(cited)
-        self._cited.extend(cited)
-        year, mask = self._year(paper.year), self._mask(paper.fields) if paper.fields else 0
-        inbound = inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
-        doi = doi_key(paper.doi) if paper.doi else 0
-        self._rows.append((paper.id, title, abstract, year, mask, inbound, doi, len(cited), paper.lined))
-
-    @property
-    def full(self) -> bool:
-        """Whether the buffer has enough papers for a batch."""
-        return len(self._rows) >= BATCH_ROWS or self._chars >= BATCH_CHARS
-
-    def batches(self, papers: Iterable[Paper]) -> Iterator[PaperBatch]:
-        """Yield papers in batches; the last, which may be empty, has the remaining counts and the withdrawn papers."""
-        for paper in papers:
-            self.add(paper)
-            if self.full:
-                yield self.flush()
-        for paper_id in self.withdrawn:
-            self._rows.append((paper_id, None, None, WITHDRAWN, 0, 0, 0, 0, False))
-            self.read -= 1
-        yield self.flush()
-
-    def flush(self) -> PaperBatch:
-        """Return the papers and the counts since the last flush."""
-        self.read += len(self._rows)
-        columns = list(zip(*self._rows, strict=True)) or [()] * 9
-        names, titles, abstracts, years, masks, inbound, dois, lengths, lined = columns
-        ids, cited = pa.array(names, pa.large_string()), reference_keys(self._cited)
-        offsets, cited = distinct_references(id_keys(ids), np.array(lengths, np.int64), cited)
-        self.noted["references_repeated_or_self"] += len(self._cited) - len(cited)
+    The last batch, which may be empty, has the remaining counts and the withdrawn papers.
+    """
+    rows = itertools.chain(_rows(papers, tally), (_withdrawn(paper_id) for paper_id in tally.withdrawn))
+    for block in grouped(rows, _chars, BATCH_CHARS, BATCH_ROWS):
+        columns = list(zip(*block, strict=True)) or [()] * 9
+        ids, titles, abstracts, years, masks, inbound, dois, outbound, lined = columns
+        paper_ids, references = pa.array(ids, pa.large_string()), [*itertools.chain.from_iterable(outbound)]
+        lengths = np.fromiter(map(len, outbound), np.int64, len(outbound))
+        offsets, cited = distinct_references(id_keys(paper_ids), lengths, reference_keys(references))
+        tally.noted["references_repeated_or_self"] += len(references) - len(cited)
         arrays = [
-            ids,
+            paper_ids,
             normalise_all(titles),
             normalise_all(abstracts, {row for row, is_lined in enumerate(lined) if is_lined}),
             pa.array(years, pa.int16()),
@@ -169,35 +141,47 @@ class PaperBuffer(Tally):
             pa.array(inbound, pa.int32()),
             pa.array(dois, pa.uint64()),
         ]
-        self._clear()
-        return PaperBatch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), **self.counts())
-
-    def _year(self, year: int | None) -> int:
-        if year is None:
-            return NO_YEAR
-        if year in YEARS:
-            return year
-        self.noted["impossible_year"] += 1
-        return NO_YEAR
-
-    def _mask(self, fields: Sequence[str]) -> int:
-        mask = 0
-        for name in fields:
-            bit = FIELD_BIT.get(name)
-            if bit is None:
-                self.noted[f"unknown_field: {name}"] += 1
-            else:
-                mask |= 1 << bit
-        return mask
+        yield PaperBatch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), **tally.counts())
 
 
-def papers_of(documents: Iterable[tuple[int, Any]], tally: Tally) -> Iterator[Paper]:
-    """Yield documents of a benchmark, records with ``id``, ``title`` and ``text``, as papers with these alone."""
-    for line_number, document in documents:
-        if document.id in (None, ""):
-            tally.drop("no_paper_id", line_number)
+def _rows(papers: Iterable[Paper], tally: Tally) -> Iterator[_Row]:
+    for paper in papers:
+        if not paper.id:
+            tally.drop("no_paper_id")
+            continue
+        tally.read += 1
+        year = NO_YEAR if paper.year is None or paper.year not in YEARS else paper.year
+        tally.noted["impossible_year"] += year == NO_YEAR and paper.year is not None
+        inbound = paper.inbound or 0
+        inbound = inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
+        mask, doi = _mask(paper.fields or (), tally), doi_key(paper.doi) if paper.doi else 0
+        title, abstract = tally.cut(paper.title), tally.cut(paper.abstract)
+        yield paper.id, title, abstract, year, mask, inbound, doi, paper.outbound or [], paper.lined
+
+
+def _withdrawn(paper_id: str) -> _Row:
+    return paper_id, None, None, WITHDRAWN, 0, 0, 0, [], False
+
+
+def _chars(row: _Row) -> int:
+    return len(row[1] or "") + len(row[2] or "") + _REFERENCE_CHARS * len(row[7])
+
+
+def _mask(fields: Sequence[str], tally: Tally) -> int:
+    mask = 0
+    for name in fields:
+        bit = FIELD_BIT.get(name)
+        if bit is None:
+            tally.noted[f"unknown_field: {name}"] += 1
         else:
-            yield Paper(id=str(document.id), title=document.title, abstract=document.text)
+            mask |= 1 << bit
+    return mask
+
+
+def papers_of(documents: Iterable[Any]) -> Iterator[Paper]:
+    """Yield documents of a benchmark, records with ``id``, ``title`` and ``text``, as papers with these alone."""
+    for document in documents:
+        yield Paper(id="" if document.id is None else str(document.id), title=document.title, abstract=document.text)
 
 
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -17,14 +16,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
-from pipeline.core.progress import warn
 from pipeline.sources.base import Batch
 from pipeline.sources.content import read_json, refuse_as_parquet
-from pipeline.sources.options import MAX_TEXT
+from pipeline.sources.options import Options
 
 EXAMPLES = 3
 """Maximum number of example records by reason and part."""
@@ -47,6 +44,8 @@ _WORDS = {"str": "a text", "int": "a number", "float": "a number", "bool": "true
 
 _LISTS = (list, set)
 
+_DEFAULTS = Options()
+
 _Odd = Callable[[str, Any], None]
 
 _T = TypeVar("_T")
@@ -54,78 +53,52 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Tally(Batch):
-    """Counts the records of a file, keeps examples of bad ones, and strips and cuts texts."""
+    """A file while it is read: its options, the line of the present record, counts and examples of bad records.
 
-    def __init__(self, path: Path, max_text: int = MAX_TEXT, markup: str = "keep") -> None:
+    Readers set ``line``, a line or row from 1, before they yield a record. ``withdrawn`` are ids of dropped papers
+    whose earlier records are dropped too.
+    """
+
+    def __init__(self, path: Path, options: Options = _DEFAULTS) -> None:
         super().__init__(read=0)
+        self.path, self.options, self.line = path, options, 0
         self.withdrawn: list[str] = []
-        """Ids of dropped papers whose earlier records are dropped too."""
-        self._path, self._max_text, self._is_plain = path, max_text, markup == "strip"
+        self._is_plain = options.markup == "strip"
         self._shown: Counter[str] = Counter()
 
-    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
+    @property
+    def allow_truncated(self) -> bool | None:
+        """Whether the whole lines of a truncated file are read; None if the source has no such option."""
+        return getattr(self.options, "allow_truncated", None)
+
+    def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
         """Count a dropped record; the first :data:`EXAMPLES` of a reason become examples."""
         self.drop_expected(reason)
-        self._show(reason, line, excerpt)
+        self._show(reason, excerpt)
 
-    def odd(self, reason: str, value: Any, line: int) -> None:
+    def odd(self, reason: str, value: Any) -> None:
         """Count a value that counts as missing; the first :data:`EXAMPLES` of a reason become examples."""
         self.noted[reason] += 1
-        self._show(reason, line, f"{value!r:.80}")
+        self._show(reason, f"{value!r:.80}")
 
-    def _show(self, reason: str, line: int, excerpt: bytes | str) -> None:
+    def _show(self, reason: str, excerpt: bytes | str) -> None:
         self._shown[reason] += 1
         if self._shown[reason] <= EXAMPLES:
             text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
-            self.examples.append(f"{reason}: {self._path.name}:{line}: {text}")
+            self.examples.append(f"{reason}: {self.path.name}:{self.line}: {text}")
 
     def cut(self, text: str | None) -> str | None:
         """Return the text, without markup if it is stripped, cut at the maximum length; count cut texts."""
         text = plain_text(text) if text and self._is_plain else text
-        if text is None or len(text) <= self._max_text:
+        if text is None or len(text) <= self.options.max_text:
             return text
         self.noted["text_cut"] += 1
-        return text[: self._max_text]
+        return text[: self.options.max_text]
 
     def drop_expected(self, reason: str) -> None:
         """Count a record dropped for a reason that is usual in the release, without an example."""
         self.read += 1
         self.dropped[reason] += 1
-
-    def leave_out_absent(self, judged: Iterable[str], texts: Mapping[str, str]) -> None:
-        """Count and name the judged queries that are absent, or have an empty text; InputError if no other is left."""
-        there = texts.keys() & {*judged}
-        absent, empty = sorted({*judged} - there), sorted(query for query in there if not texts[query])
-        if absent and not there:
-            raise InputError(
-                f"{self._path} has none of {counted(len(absent), 'judged query')}", "Give the queries of this split"
-            )
-        if empty and len(empty) == len(there):
-            raise InputError(
-                f"{self._path} has no text of {counted(len(empty), 'judged query')}", "Name their texts 'text'"
-            )
-        for reason, said, queries in (
-            ("judged_query_absent", "left out: {} that {} lacks, first {!r}", absent),
-            ("judged_query_empty", "without a text: {} of {}, first {!r}", empty),
-        ):
-            if queries:
-                warn(said.format(counted(len(queries), "judged query"), self._path, queries[0]))
-                self.noted[reason] += len(queries)
-                self.examples.append(f"{reason}: {self._path.name}: {queries[0]}")
-
-    def pairs_in_batches(
-        self, pairs: Iterable[tuple[str, str]], rows: int, chars: float = math.inf
-    ) -> Iterator[tuple[list[str], list[str], dict[str, Any]]]:
-        """Yield the firsts and the seconds of pairs, about ``rows`` or ``chars`` of seconds, and :meth:`counts`."""
-        firsts, seconds, length = list[str](), list[str](), 0
-        for first, second in pairs:
-            firsts.append(first)
-            seconds.append(second)
-            length += len(second)
-            if len(firsts) >= rows or length >= chars:
-                yield firsts, seconds, self.counts()
-                firsts, seconds, length = [], [], 0
-        yield firsts, seconds, self.counts()
 
     def counts(self) -> dict[str, Any]:
         """Return the counts since the last call, as arguments of a batch, and reset them."""
@@ -134,41 +107,54 @@ class Tally(Batch):
         return counts
 
 
-def read_records(
-    path: Path, kind: type[_T], tally: Tally, *, allow_truncated: bool | None = None
-) -> Iterator[tuple[int, _T]]:
-    """Yield (line number, record) of the lines that are records of ``kind``; drop and count the others.
+class StrictTally(Tally):
+    """Raises InputError for a bad record of a benchmark, which needs all of them; ``kind`` is what a record is."""
 
-    Args:
-        path: JSON lines, or lists of records (:func:`pipeline.sources.content.read_json`).
-        kind: a type that :mod:`msgspec` decodes. Odd values of a struct count as missing (:func:`convert_record`).
-        tally: counts ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
-        allow_truncated: keep the complete lines of a truncated gzip file.
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(path)
+        self._kind = kind
+
+    def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
+        """Refuse a record."""
+        raise InputError(
+            f"{self.path}:{self.line} is not a {self._kind} ({reason}: {excerpt!r:.60})", "Fetch the data set again"
+        )
+
+    def odd(self, reason: str, value: Any) -> None:
+        """Refuse a value."""
+        self.drop(reason, f"{value!r}")
+
+
+def read_records(kind: type[_T], tally: Tally) -> Iterator[_T]:
+    """Yield the records of a file (:func:`pipeline.sources.content.read_json`); drop and count what is none.
+
+    ``kind`` is a type that :mod:`msgspec` decodes; odd values of a struct count as missing (:func:`convert_record`).
+    Reasons are ``line_too_long``, ``bad_utf8``, ``bad_json`` and ``wrong_type``.
 
     Raises:
         InputError: the file is of another kind.
         CorruptError: the file is truncated or damaged.
     """
-    decode = msgspec.json.Decoder(kind).decode
-    for line_number, line in read_json(path, allow_truncated=allow_truncated):
+    decode, lines = msgspec.json.Decoder(kind).decode, read_json(tally.path, allow_truncated=tally.allow_truncated)
+    for tally.line, line in lines:
         if line is None:
-            tally.drop("line_too_long", line_number)
+            tally.drop("line_too_long")
             continue
         try:
             record = decode(line)
         except UnicodeDecodeError:
-            tally.drop("bad_utf8", line_number, line)
+            tally.drop("bad_utf8", line)
             continue
         except (msgspec.DecodeError, RecursionError):
             try:
-                record = convert_record(_lenient_json(line), kind, tally, line_number)
+                record = convert_record(_lenient_json(line), kind, tally)
             except msgspec.ValidationError as error:
-                tally.drop("wrong_type", line_number, str(error))
+                tally.drop("wrong_type", str(error))
                 continue
             except (ValueError, RecursionError):
-                tally.drop("bad_json", line_number, line)
+                tally.drop("bad_json", line)
                 continue
-        yield line_number, record
+        yield record
 
 
 def _lenient_json(line: bytes) -> Any:
@@ -180,7 +166,7 @@ def _lenient_json(line: bytes) -> Any:
     return value
 
 
-def convert_record(values: Any, kind: type[_T], tally: Tally, line: int) -> _T:
+def convert_record(values: Any, kind: type[_T], tally: Tally) -> _T:
     """Return a record of ``kind`` from plain values; only the first field of a struct, which identifies it, is strict.
 
     In the other fields, null and NaN are missing. Numbers in texts, texts of numbers and lists of one text are
@@ -194,7 +180,7 @@ def convert_record(values: Any, kind: type[_T], tally: Tally, line: int) -> _T:
     except msgspec.ValidationError:
         if not isinstance(values, Mapping) or not hasattr(kind, "__struct_fields__"):
             raise
-    record: _T = _convert_fields(values, kind, functools.partial(tally.odd, line=line), _refuse)
+    record: _T = _convert_fields(values, kind, tally.odd, _refuse)
     return record
 
 
@@ -297,60 +283,60 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
 
-def read_rows(path: Path, kind: type[_Struct], tally: Tally, *, required: str) -> Iterator[tuple[int, _Struct]]:
-    """Yield (row number from 1, record) of the rows of a Parquet file that convert to ``kind``; drop the others.
+def read_rows(kind: type[_Struct], tally: Tally, *, required: str) -> Iterator[_Struct]:
+    """Yield the rows of a Parquet file as records (:func:`converted`).
 
     Only the columns that are fields of ``kind`` are read. InputError if the ``required`` column is missing.
     """
-    names = open_parquet(path).schema_arrow.names
-    require_known(required, names, f"{path} has no column {required!r}")
+    names = open_parquet(tally.path).schema_arrow.names
+    require_known(required, names, f"{tally.path} has no column {required!r}")
     columns = [field.name for field in msgspec.structs.fields(kind) if field.name in names]
-    return converted(read_columns(path, columns, tally), kind, tally)
+    return converted(read_columns(columns, tally), kind, tally)
 
 
-def converted(rows: Iterable[tuple[int, Any]], kind: type[_T], tally: Tally) -> Iterator[tuple[int, _T]]:
-    """Yield (line number, record) of the rows that convert to ``kind`` (:func:`convert_record`); drop the others."""
-    for row_number, row in rows:
+def numbered(rows: Iterable[_T], tally: Tally) -> Iterator[_T]:
+    """Yield rows; their number, from 1, is the line of the tally."""
+    for tally.line, row in enumerate(rows, 1):
+        yield row
+
+
+def converted(rows: Iterable[Any], kind: type[_T], tally: Tally) -> Iterator[_T]:
+    """Yield the rows that convert to ``kind`` (:func:`convert_record`); drop the others."""
+    for row in rows:
         try:
-            record = convert_record(row, kind, tally, row_number)
+            record = convert_record(row, kind, tally)
         except msgspec.ValidationError as error:
-            tally.drop("wrong_type", row_number, str(error))
+            tally.drop("wrong_type", str(error))
         else:
-            yield row_number, record
+            yield record
 
 
-def read_columns(path: Path, columns: list[str], tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (row number from 1, values by column) of the rows that convert to Python objects; drop the others."""
-    row_number = 0
+def read_columns(columns: list[str], tally: Tally) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a Parquet file as values by column; a value that Python cannot hold is missing."""
     try:
-        file = open_parquet(path)
+        file = open_parquet(tally.path)
         groups = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
         average = sum(group.total_byte_size for group in groups) // max(file.metadata.num_rows, 1)
         rows = min(_BATCH_ROWS, max(1, _BATCH_BYTES // max(average, 1)))
         for batch in file.iter_batches(rows, columns=columns):
-            yield from enumerate(_rows(batch, row_number + 1, tally), row_number + 1)
-            row_number += len(batch)
+            yield from _rows(batch, tally)
     except (pa.ArrowException, OSError) as error:
-        raise CorruptError(f"{path} is damaged after row {row_number} ({error})", "Fetch it again") from error
+        raise CorruptError(f"{tally.path} is damaged after row {tally.line} ({error})", "Fetch it again") from error
 
 
-def _rows(batch: pa.RecordBatch, first: int, tally: Tally) -> list[dict[str, Any]]:
-    """Return the rows of a batch, the number of the first of which is ``first``."""
-    try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-    except (ValueError, OverflowError):  # bad UTF-8, or a date after the year 9999
-        columns = list(zip(batch.schema.names, batch.columns, strict=True))
-        rows = [
-            {name: _cell(column[row], name, tally, first + row) for name, column in columns}
-            for row in range(len(batch))
-        ]
-    return rows
+def _rows(batch: pa.RecordBatch, tally: Tally) -> Iterator[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    with suppress(ValueError, OverflowError):  # bad UTF-8, or a date after the year 9999
+        rows = batch.to_pylist()
+    columns = list(zip(batch.schema.names, batch.columns, strict=True))
+    for number in range(len(batch)):
+        tally.line += 1
+        yield rows[number] if rows else {name: _cell(column[number], name, tally) for name, column in columns}
 
 
-def _cell(cell: pa.Scalar, name: str, tally: Tally, row_number: int) -> Any:
-    """Return a value; one that Python cannot hold is missing."""
+def _cell(cell: pa.Scalar, name: str, tally: Tally) -> Any:
     try:
         return cell.as_py()
     except (ValueError, OverflowError) as error:
         expected = "UTF-8" if isinstance(error, UnicodeDecodeError) else "of its type"
-        tally.odd(f"{name} not {expected}", str(error), row_number)
+        tally.odd(f"{name} not {expected}", str(error))

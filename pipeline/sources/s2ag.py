@@ -21,13 +21,14 @@ from pipeline.core.text import id_keys, normalise
 from pipeline.sources import options
 from pipeline.sources.base import (
     BATCH_CHARS,
-    BATCH_EDGES,
     BATCH_ROWS,
     Abstracts,
     Citations,
     PaperBatch,
     find_files,
+    grouped,
 )
+from pipeline.sources.citations import citation_batches
 from pipeline.sources.collection import JsonLines
 from pipeline.sources.content import first_record
 from pipeline.sources.download import RECORD
@@ -125,44 +126,48 @@ class S2ag(FileRelease, options.S2ag):
         """Yield the batches of one file."""
         if part.startswith("papers"):
             return super().read(part)
-        tally = Tally(self.folder / part, self.max_text, self.markup)
-        if part.startswith("abstracts"):
-            abstracts = tally.pairs_in_batches(self._abstracts(self.folder / part, tally), BATCH_ROWS, BATCH_CHARS)
-            return (Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **n) for ids, texts, n in abstracts)
-        edges = tally.pairs_in_batches(self._citations(self.folder / part, tally), BATCH_EDGES)
-        return (Citations(id_keys(citing), id_keys(cited), **n) for citing, cited, n in edges)
+        tally = Tally(self.folder / part, self)
+        return abstract_batches(tally) if part.startswith("abstracts") else citation_batches(_citations(tally), tally)
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
+    def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records of ``papers``, without abstracts and references."""
-        for line_number, record in read_records(path, _Paper, tally, allow_truncated=self.allow_truncated):
-            if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", line_number)
-                continue
+        for record in read_records(_Paper, tally):
             subjects = record.s2fieldsofstudy or ()
             names = [s.category for s in subjects if s.category and self.fields_from in ("any", s.source)]
             fields = [FOLDED.get(name.casefold(), name) for name in names]
             doi = record.externalids.DOI if record.externalids else None
-            yield Paper(id=str(record.corpusid), title=record.title, year=record.year, fields=fields, doi=doi)
+            yield Paper(id=_id(record), title=record.title, year=record.year, fields=fields, doi=doi)
 
-    def _abstracts(self, path: Path, tally: Tally) -> Iterator[tuple[str, str]]:
-        """Yield (id, text) of the abstracts that are not withheld."""
-        for line_number, record in read_records(path, _Abstract, tally, allow_truncated=self.allow_truncated):
-            if not record.corpusid and record.corpusid != 0:
-                tally.drop("no_paper_id", line_number)
+
+def _id(record: _Paper | _Abstract) -> str:
+    return "" if record.corpusid is None else str(record.corpusid)
+
+
+def abstract_batches(tally: Tally) -> Iterator[Abstracts]:
+    """Yield the abstracts of a file that are not withheld."""
+
+    def abstracts() -> Iterator[tuple[str, str]]:
+        for record in read_records(_Abstract, tally):
+            if not _id(record):
+                tally.drop("no_paper_id")
             elif text := normalise(tally.cut(record.abstract)):
                 tally.read += 1
-                yield str(record.corpusid), text
+                yield _id(record), text
             else:
                 tally.drop_expected("withheld")
 
-    def _citations(self, path: Path, tally: Tally) -> Iterator[tuple[str, str]]:
-        """Yield (citing id, cited id)."""
-        for _, edge in read_records(path, _Citation, tally, allow_truncated=self.allow_truncated):
-            if edge.citingcorpusid is None or edge.citedcorpusid is None:
-                tally.drop_expected("null_citing_id" if edge.citingcorpusid is None else "null_cited_id")
-            else:
-                tally.read += 1
-                yield str(edge.citingcorpusid), str(edge.citedcorpusid)
+    for block in grouped(abstracts(), lambda abstract: len(abstract[1]), BATCH_CHARS, BATCH_ROWS):
+        ids, texts = zip(*block, strict=True) if block else ((), ())
+        yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
+
+
+def _citations(tally: Tally) -> Iterator[tuple[str, str]]:
+    for edge in read_records(_Citation, tally):
+        if edge.citingcorpusid is None or edge.citedcorpusid is None:
+            tally.drop_expected("null_citing_id" if edge.citingcorpusid is None else "null_cited_id")
+        else:
+            tally.read += 1
+            yield str(edge.citingcorpusid), str(edge.citedcorpusid)
 
 
 _GRAPH = {
@@ -188,9 +193,9 @@ class S2Graph(JsonLines, options.S2ag):
         """Names in the answers, unless the user gives others."""
         return {name: _GRAPH.get(name, name) if theirs == name else theirs for name, theirs in super().names.items()}
 
-    def _records(self, path: Path, tally: Tally) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         kind: Any = dict[str, Any] | None
-        for line_number, record in read_records(path, kind, tally, allow_truncated=self.allow_truncated):
+        for record in read_records(kind, tally):
             if record is None:
                 tally.drop_expected("unknown_to_the_api")
                 continue
@@ -198,7 +203,7 @@ class S2Graph(JsonLines, options.S2ag):
                 subjects = [subject for subject in subjects if isinstance(subject, dict)]
                 of_source = [s for s in subjects if self.fields_from in ("any", s.get("source"))]
                 record["fieldsOfStudy"] = [subject.get("category") for subject in of_source]
-            yield line_number, record
+            yield record
 
 
 def open_s2ag(folder: Path, **chosen: Any) -> S2ag | S2Graph:

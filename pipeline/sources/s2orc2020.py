@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -30,10 +29,6 @@ class S2orc2020(FileRelease, Gzipped):
     patterns = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
     contents = "S2ORC metadata"
 
-    def papers(self, path: Path, tally: Tally) -> Iterator[Paper]:
-        """Yield the records that have an id."""
-        for line_number, record in read_records(path, Record, tally, allow_truncated=self.allow_truncated):
-            if record.id:
-                yield record
-            else:
-                tally.drop("no_paper_id", line_number)
+    def papers(self, tally: Tally) -> Iterator[Paper]:
+        """Yield the records."""
+        return read_records(Record, tally)

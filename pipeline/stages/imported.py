@@ -27,13 +27,13 @@ from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.task import Inputs, Job, Sharded, UnitProvenance
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.extract import group_batches
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import precomputed
 from pipeline.encode.base import Matrix
 from pipeline.encode.precomputed import LineNumbers, VectorFile
 from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
+from pipeline.sources.base import grouped
 
 _KEYS, _ORDER = "keys.npy", "order.npy"
 """Scratch files: the sorted keys of the corpus's ids, and their rows."""
@@ -222,7 +222,7 @@ def _read(file: VectorFile, rows_of: precomputed.RowsOf, unit: Path, progress: P
             if len(block.rows):
                 yield block
 
-    groups_left = group_batches(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES)
+    groups_left = filter(None, grouped(counted(), lambda block: block.vectors.nbytes, _BATCH_BYTES))
     if (first_group := next(groups_left, None)) is not None:
         schema = _schema(first_group[0].vectors.shape[1])
         batches = (batch(group) for groups in ([first_group], groups_left) for group in groups)

@@ -11,6 +11,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import QuerySet
 from pipeline.sources.contexts import read_contexts
+from pipeline.sources.options import Options
 from pipeline.sources.registry import open_release
 from tests.releases import write_lines
 from tests.sources.test_hostile import Build
@@ -44,7 +45,7 @@ SENTENCES = ["First we cite [1] and [2], as Smith et al. did.", "Then says so."]
 
 def contexts(folder: Path, *records: Any, **names: str) -> QuerySet:
     every = {name: name for name in ("citing", "cited", "context", "query_id")} | names
-    return read_contexts(write_lines(folder / "contexts.jsonl", records), 1_000, every)
+    return read_contexts(write_lines(folder / "contexts.jsonl", records), Options(max_text=1_000), every)
 
 
 @pytest.mark.parametrize(

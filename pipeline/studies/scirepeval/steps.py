@@ -32,7 +32,8 @@ from pipeline.encode import names, registry
 from pipeline.encode.spec import Model, Role, TransformerSpec
 from pipeline.encode.views import whole
 from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
-from pipeline.sources.papers import Paper, PaperBuffer
+from pipeline.sources.papers import Paper, paper_batches
+from pipeline.sources.records import Tally
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.scirepeval import data
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
@@ -140,7 +141,7 @@ class TaskPapers(Release):
         """Yield the papers of a task."""
         (entry,) = (entry for entry in self.entries if entry.name == part)
         papers = (Paper(id=doc.key, title=doc.title, abstract=doc.abstract) for doc in docs(entry, self.folder))
-        return PaperBuffer(self.folder.root / part, self.max_text).batches(papers)
+        return paper_batches(papers, Tally(self.folder.root / part, self))
 
     def queries(self) -> QuerySet | None:
         """Return the ad-hoc queries of all tasks, without judgements; None if no task has any."""

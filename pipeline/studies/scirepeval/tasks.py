@@ -25,7 +25,7 @@ from pipeline.core.config import from_mapping
 from pipeline.core.errors import CorruptError, InputError, nearest
 from pipeline.encode.spec import FIELD_MARK, Role
 from pipeline.sources.base import find_files
-from pipeline.sources.records import Tally, open_parquet, read_columns, read_records
+from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
 
 VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[Any]]
 """Returns the vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``. With one
@@ -172,13 +172,6 @@ def sibling(signatures: Path, kind: str) -> Path:
     return signatures.with_name(signatures.name.replace("_signatures.json", f"_{kind}.json"))
 
 
-class _Refusing(Tally):
-    """Refuses unreadable rows: a benchmark needs all of them."""
-
-    def drop(self, reason: str, line: int, excerpt: bytes | str = b"") -> None:
-        raise InputError(f"{self._path}:{line} must be a readable row, got {reason} {excerpt!r:.60}", "Fetch it again")
-
-
 def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the rows of files, with the columns ``needed`` and, where present, the columns ``optional``.
 
@@ -186,32 +179,33 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
         InputError: a row lacks a column, as in files of another version, or cannot be read; the message names the row.
         CorruptError: a file is damaged.
     """
-    for path in paths:
-        for number, row in _numbered_rows(path, needed, optional):
+    for tally in (StrictTally(path, "readable row") for path in paths):
+        for row in _rows_of(tally, needed, optional):
             for column in needed:
                 if column not in row:
                     raise InputError(
-                        f"row {number} of {path} must have a column {column!r}, got {', '.join(sorted(row))}",
+                        f"row {tally.line} of {tally.path} must have a column {column!r}, got {', '.join(sorted(row))}",
                         f"{nearest(column, row).rstrip('?')}; files of another version are not read",
                     )
             yield row
 
 
-def _numbered_rows(path: Path, needed: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _rows_of(tally: Tally, needed: Sequence[str], optional: Sequence[str]) -> Iterator[dict[str, Any]]:
+    path = tally.path
     if path.suffix == ".parquet":
         names = open_parquet(path).schema_arrow.names
         present = [name for name in (*needed, *optional) if name in names]
-        yield from read_columns(path, present if present and set(needed) <= set(names) else names, _Refusing(path))
+        yield from read_columns(present if present and set(needed) <= set(names) else names, tally)
     elif path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as lines:
-            yield from enumerate(csv.DictReader(lines), 1)
+            yield from numbered(csv.DictReader(lines), tally)
     elif ".jsonl" in path.suffixes:
-        yield from read_records(path, dict[str, Any], _Refusing(path))
+        yield from read_records(dict[str, Any], tally)
     else:
         content = document(path)
         if not isinstance(content, list):
             raise InputError(f"{path} must hold a JSON array, got {type(content).__name__}", "Fetch it again")
-        yield from enumerate(content, 1)
+        yield from numbered(content, tally)
 
 
 def document(path: Path) -> Any:
