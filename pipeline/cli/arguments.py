@@ -6,7 +6,8 @@ It imports little, so that ``mdcr --help`` is instant.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import pipeline
@@ -69,6 +70,7 @@ class Command(NamedTuple):
         word: its first word.
         cluster: whether it can run on Slurm.
         passes: whether it leaves other words to the command that its first word names.
+        details: ``module:function`` of what its help adds about the first word (:class:`Parser`).
     """
 
     summary: str
@@ -78,6 +80,7 @@ class Command(NamedTuple):
     word: Setting | None = None
     cluster: bool = False
     passes: bool = False
+    details: str = ""
 
 
 def some(settings: Settings, names: str = "", *, but: str = "", **changes: Any) -> dict[str, Setting]:
@@ -238,6 +241,7 @@ COMMANDS: Mapping[str, Command] = {
         (_own(settings_of(StudyOptions)),),
         word=word("study", str, "name of the study (default: list them)", required=False),
         cluster=True,
+        details="study:details",
     ),
     "triplets": Command(
         "draw training triplets from the citations of a corpus",
@@ -338,11 +342,18 @@ def parser() -> tuple[Parser, Mapping[str, Parser]]:
             name, help=command.summary, description=about, allow_abbrev=False, formatter_class=Help
         )
         added.passes = command.passes
+        added.details = function_of(command.details) if command.details else None
         if command.word is not None:
             added.take_word(command.word)
         for group in groups_of(name):
             added.take(group.title, group.settings, chooses=group.chooses, unset=group.unset)
     return top, commands.choices
+
+
+def function_of(place: str) -> Callable[..., Any]:
+    """Return the function at ``module:function`` below ``pipeline.cli``; its module is imported when it is called."""
+    module, _, name = place.partition(":")
+    return lambda *given: getattr(importlib.import_module(f"pipeline.cli.{module}"), name)(*given)
 
 
 def groups_of(name: str) -> Iterator[Group]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.arguments import COMMANDS
+from pipeline.cli.arguments import COMMANDS, function_of
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
@@ -30,10 +29,8 @@ from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
 
 def run(options: argparse.Namespace) -> None:
     """Run the command that was parsed."""
-    module, _, function = COMMANDS[options.command].run.partition(":")
-    run_it = getattr(importlib.import_module(f"pipeline.cli.{module}"), function)
     with hub.planning() if getattr(options, "dry_run", False) else contextlib.nullcontext():
-        run_it(options)
+        function_of(COMMANDS[options.command].run)(options)
 
 
 def corpus(options: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pipeline.core.errors import InputError, nearest, require_known
@@ -39,6 +39,7 @@ class Parser(argparse.ArgumentParser):
         unset: names of those that stay None if they are not given.
         word: the one that can be given as the first word: ``mdcr show pools`` is ``mdcr show --what=pools``.
         passes: whether :meth:`read` leaves other words to another command, in ``others`` of the options.
+        details: what the help adds about a first word: a title, and texts by name.
     """
 
     def __init__(self, **keywords: Any) -> None:
@@ -47,6 +48,7 @@ class Parser(argparse.ArgumentParser):
         self.unset: set[str] = set()
         self.word: Setting | None = None
         self.passes = False
+        self.details: Callable[[str], tuple[str, Mapping[str, str]]] | None = None
 
     def take(self, title: str, settings: Mapping[str, Setting], *, chooses: bool = False, unset: bool = False) -> None:
         """Add settings as options, under a title of the help.
@@ -85,6 +87,12 @@ class Parser(argparse.ArgumentParser):
         self.settings[word.name] = word
         self.add_argument(f"--{word.option}", help="the same, as an option")
 
+    def list_details(self, title: str, texts: Mapping[str, str]) -> None:
+        """Add names with their texts to the help, under a title."""
+        group = self.add_argument_group(title)
+        for name, text in texts.items():
+            group._group_actions.append(argparse.Action([name], name, nargs=0, help=text.replace("%", "%%")))
+
     @property
     def options(self) -> dict[str, bool]:
         """The long options, with dashes; whether each takes a value."""
@@ -105,6 +113,8 @@ class Parser(argparse.ArgumentParser):
             valued, flags = set(named.options) - _flags(named), {*_flags(named), "-h"}
             own, others = _parted(words[count:], valued, flags)
             words = [*words[:count], *own]
+        if named and named.details and words[1:2] and words[1][0:1] != "-" and {"-h", "--help"} & {*words}:
+            named.list_details(*named.details(words[1]))
         options, unknown = self.parse_known_args(words)
         options.others = others
         command = commands[options.command]

@@ -27,7 +27,15 @@ from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import STUDIES, Study, find
-from pipeline.studies.recipe import find_recipe, read_recipe, refuse_kept, replaced_systems, schema_of, with_settings
+from pipeline.studies.recipe import (
+    details_of,
+    find_recipe,
+    read_recipe,
+    refuse_kept,
+    replaced_systems,
+    schema_of,
+    with_settings,
+)
 from pipeline.studies.run import check_input
 
 _OF_BENCHMARKS = {"model", "split", *BENCHMARK, *RUNNING, *REQUESTS}
@@ -56,6 +64,12 @@ def study(options: argparse.Namespace) -> None:
         print_plan(workspace, chosen, recipe, options)
         return
     present(workspace, chosen, path.stem, recipe, options, options.output)
+
+
+def details(name: str) -> tuple[str, dict[str, str]]:
+    """Return what the help of a study adds: what each setting of its recipe means."""
+    chosen = find(name)
+    return "settings of its recipe, for --set NAME=VALUE", details_of(chosen.recipe, chosen.default_recipe)
 
 
 def read_chosen(options: argparse.Namespace) -> tuple[Study, Path, Any]:

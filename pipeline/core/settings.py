@@ -55,6 +55,7 @@ class Setting:
         goes_with: the option that must be given too, with its value if only one will do: ``on=slurm``.
         hidden: whether the help leaves it out.
         omit_default: whether it is part of the identity only if it differs from its default.
+        systems: of a recipe's field that names systems besides ``systems``: ``replaced`` by ``--model``, or ``kept``.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Setting:
     goes_with: str = ""
     hidden: bool = False
     omit_default: bool = False
+    systems: Literal["", "replaced", "kept"] = ""
 
     @property
     def is_flag(self) -> bool:
@@ -149,6 +151,11 @@ def setting(value: Any, help_text: str, /, **attributes: Any) -> Any:
     """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`."""
     omitted = {"omit_default": True} if attributes.get("omit_default") else {}
     return dataclasses.field(default=value, metadata={"setting": {"help": help_text, **attributes}, **omitted})
+
+
+def required(help_text: str, /, **attributes: Any) -> Any:
+    """Return a field that is a setting without a default, as :func:`setting`: recipes give all of them."""
+    return setting(dataclasses.MISSING, help_text, **attributes)
 
 
 def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.api import Workspace, selection
+from pipeline.core.settings import required
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
@@ -16,13 +17,13 @@ from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study, which ``pool_size.toml`` explains."""
+    """Settings of the study. What ``field``, ``year`` and ``samples`` mean is declared by the settings of pools."""
 
     field: str
     year: int
-    sizes: tuple[str, ...]
+    sizes: tuple[str, ...] = required("numbers of candidates, such as 200k; smaller pools are subsets of larger ones")
     samples: int
-    measures: tuple[str, ...]
+    measures: tuple[str, ...] = required("what the table and the figures show")
 
     @property
     def selections(self) -> list[Selection]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ import msgspec
 from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.settings import convert
+from pipeline.core.settings import convert, required, settings_of
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.data import DATA
 
@@ -34,43 +35,46 @@ class PoolsRecipe:
     """Settings that recipes of pools have in common.
 
     Attributes:
-        corpus: name of the corpus; empty: the only one.
-        queries: number of queries of each pool, or ``all``.
-        seed: random seed.
-        systems: systems, comma-separated.
-        depth: ranks kept per query.
         rules: further settings of pools in the recipe, such as ``min_citations``.
     """
 
-    corpus: str
-    queries: str
-    seed: int
-    systems: str
-    depth: int
+    corpus: str = required("name of the corpus; empty: the only one")
+    queries: str = required("number of queries of each pool, or all")
+    seed: int = required("seed of every draw")
+    systems: str = required("what ranks, with commas")
+    depth: int = required("ranks kept per query")
     rules: Rules = NO_RULES
 
 
-REPLACED = {"systems": "replaced"}
-"""Metadata of a field, other than ``systems``, with comma-separated systems that ``--model`` replaces too."""
+def helps(cls: type[Any]) -> dict[str, str]:
+    """Return what each setting of a recipe means, by name: its fields, then the settings of pools if it has ``rules``.
 
-KEPT = {"systems": "kept"}
-"""Metadata of a field that names systems which ``--model`` cannot replace."""
+    A field that declares no help has that of the setting of pools of its name.
+    """
+    of_pools = {name: setting.help for name, setting in SETTINGS.items()}
+    own = {name: setting.help for name, setting in settings_of(cls).items()}
+    for parent in cls.__mro__:
+        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
+            own.setdefault(name, " ".join(text.split()))
+    names = [field.name for field in dataclasses.fields(cls)]
+    rules = of_pools if "rules" in names else {}
+    return {name: own.get(name) or of_pools.get(name, "") for name in (*names, *rules) if name != "rules"}
 
 
 def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
     """Return settings that replace all systems of a recipe by ``systems``, except fields that ``settings`` gives."""
-    replaced = (field.name for field in dataclasses.fields(cls) if field.metadata.get("systems") == "replaced")
+    replaced = (name for name, declared in settings_of(cls).items() if declared.systems == "replaced")
     return {"systems": systems, **{name: systems for name in replaced if name not in settings}}
 
 
 def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
     """Raise InputError if a recipe has systems that ``--model`` cannot replace; fields in ``settings`` are allowed."""
-    for field in dataclasses.fields(recipe):
-        value = getattr(recipe, field.name)
-        if value and field.name not in settings and field.metadata.get("systems") == "kept":
+    for name, declared in settings_of(type(recipe)).items():
+        value = getattr(recipe, name)
+        if value and name not in settings and declared.systems == "kept":
             raise InputError(
-                f"--model must replace all systems of a recipe, which cannot be done of {field.name}, got {value!r}",
-                f"Write --set={field.name}= to leave it out, or --set={field.name}={value} to keep it",
+                f"--model must replace all systems of a recipe, which cannot be done of {name}, got {value!r}",
+                f"Write --set={name}= to leave it out, or --set={name}={value} to keep it",
             )
 
 
@@ -110,20 +114,30 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
 
 
 def schema_of(cls: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of the recipes of a class, with what its docstring says of each setting."""
+    """Return the JSON schema of the recipes of a class, with what each setting means."""
     schema = msgspec.json.schema(cls)
     table = schema["$defs"][cls.__name__]
     properties = table["properties"]
     if properties.pop("rules", None):
         for name, declared in SETTINGS.items():
             kind = list[str] if declared.repeated else Any if declared.multi_value else declared.kind
-            properties.setdefault(name, {**msgspec.json.schema(kind), "description": declared.help})
-    for parent in cls.__mro__:
-        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
-            if name in properties:
-                properties[name].setdefault("description", " ".join(text.split()))
+            properties.setdefault(name, msgspec.json.schema(kind))
+    for name, text in helps(cls).items():
+        properties[name]["description"] = text
     table["additionalProperties"] = False
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def details_of(cls: type[Any], path: Path) -> dict[str, str]:
+    """Return what each setting of a recipe means, with its value in the recipe at ``path`` or its default."""
+    given = {name: declared.usual for name, declared in SETTINGS.items()}
+    given |= {name: _typed(value) for name, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+    return {name: f"{text} (default: {given[name]})" if given.get(name) else text for name, text in helps(cls).items()}
+
+
+def _typed(value: Any) -> str:
+    """Return a value of a recipe as ``--set`` takes it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def pools_of(recipe: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES, find
-from pipeline.studies.recipe import RECIPES, schema_of
+from pipeline.studies.recipe import RECIPES, helps, schema_of
 from pipeline.train.recipe import Recipe
 from tests.cli.run import mdcr
 
@@ -48,4 +48,17 @@ def test_a_schema_refuses_what_a_recipe_refuses_and_says_what_each_setting_means
     shown = mdcr(tmp_path, "study", "pool_size", "--schema").stdout
     properties = json.loads(shown)["$defs"]["Recipe"]["properties"]
     assert properties["min_citations"]["description"] == SETTINGS["min_citations"].help
-    assert properties["depth"]["description"] == "ranks kept per query."
+    assert properties["depth"]["description"] == "ranks kept per query"
+
+
+def test_help_of_a_study_says_what_each_setting_means_and_its_default(tmp_path: Path) -> None:
+    shown = " ".join(mdcr(tmp_path, "study", "pool_size", "--help").stdout.split())
+    values = tomllib.loads((RECIPES / "pool_size.toml").read_text(encoding="utf-8"))
+    for name, text in helps(find("pool_size").recipe).items():
+        assert text
+        assert f" {name} {text}" in shown
+    for name, value in values.items():
+        typed = value if isinstance(value, str) else json.dumps(value)
+        assert not typed or f"(default: {typed})" in shown, name
+    assert "settings of its recipe" not in mdcr(tmp_path, "study", "--help").stdout
+    assert mdcr(tmp_path, "study", "pool_siz", "--help").stderr.strip().endswith("Did you mean 'pool_size'?")

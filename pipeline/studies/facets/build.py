@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
+from pipeline.core.settings import required
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
@@ -33,19 +34,18 @@ from pipeline.stages.ranking_file import read_ranking
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
 from pipeline.studies.facets.rankings import rankings
-from pipeline.studies.recipe import REPLACED
 
 FOLDER = "corpora/facet-pools"
 CITED = "cited"
 _FILE = "pools.json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(CollectionRecipe):
     """Settings of the study, which ``facet_pools.toml`` explains."""
 
     systems: str
-    whole: str = field(metadata=REPLACED)
+    whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")
     size: int
     depth: int
     annotators: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +12,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
@@ -26,17 +27,16 @@ from pipeline.studies.common import named_by
 from pipeline.studies.facets import analyses, pools, scoring
 from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
 from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked_json, rankings
-from pipeline.studies.recipe import KEPT, REPLACED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(CollectionRecipe):
     """Settings of the study, which ``facets.toml`` explains."""
 
     facets: tuple[str, ...]
     systems: str
-    whole: str = field(metadata=REPLACED)
-    ranked: str = field(metadata=KEPT)
+    whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")
+    ranked: str = required("folder of ranked pools, such as csfcube/sample_ranked_pools; empty: none", systems="kept")
     baseline: str
     relevant: int
     measures: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.encode.names import split_names
 from pipeline.encode.spec import Role
@@ -23,7 +24,6 @@ from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, require_made
-from pipeline.studies.recipe import KEPT
 from pipeline.studies.scirepeval import costs, report, steps
 from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlation_heat, correlation_table
 from pipeline.studies.scirepeval.probes import SEED
@@ -32,7 +32,7 @@ from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, do
 from pipeline.studies.sentences import Pairing
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study, which ``scirepeval.toml`` explains."""
 
@@ -42,7 +42,9 @@ class Recipe:
     edition: int
     baseline: str
     formats: str
-    confusion: str = field(metadata=KEPT)
+    confusion: str = required(
+        "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
+    )
     training_lists: tuple[str, ...]
     seed: int
     resamples: int
