@@ -15,7 +15,6 @@ from pipeline.cli.settings import (
     BENCHMARK,
     RUNNING,
     VARIOUS,
-    Audit,
     Evaluate,
     Export,
     Fetch,
@@ -29,6 +28,7 @@ from pipeline.core.settings import Setting, choices_text, settings_of
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import all_options
 from pipeline.stages.settings import CHOICE, DISPLAY, RANKED, SYSTEMS
+from pipeline.studies.audit import recipe as audit
 from pipeline.train.recipe import DRAW
 
 Settings = Mapping[str, Setting]
@@ -271,7 +271,7 @@ COMMANDS: Mapping[str, Command] = {
     "audit": Command(
         "put error bars on results of any tool: intervals, ranks, which systems differ, what would settle them",
         "study:audit",
-        (_own(settings_of(Audit)),),
+        (_own(some(settings_of(audit.Recipe), but="seed") | some(VARIOUS, "output")),),
         "json",
         word(
             "paths", tuple[str, ...], "files and folders of results (docs/audit.md)", required=False, metavar="RESULTS"

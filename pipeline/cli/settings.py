@@ -159,26 +159,6 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
-class Audit:
-    """Settings of ``audit``: those of its recipe that are options."""
-
-    results: str | None = setting(None, "the same, as an option, with commas")
-    metric: str | None = setting(None, "the metric, such as ndcg@10 (default: the tool's main one)")
-    qrels: str | None = setting(None, "judgements of the runs (default: those that lie beside them)")
-    systems: str | None = setting(None, "systems that count, with commas and * for any text (default: all)")
-    items: str | None = setting(None, "queries or tasks that count (default: all)")
-    coverage: float | None = setting(None, "least share of the items that a system must have (default: 0)")
-    family: str | None = setting(None, "tasks that are resampled together: auto, none, type or domain (default: auto)")
-    missing: str | None = setting(
-        None, "items that a system lacks: complete leaves them out, impute fits them (default: complete)"
-    )
-    correction: str | None = setting(None, "holm, or bh for exploring (default: holm)")
-    plan: float | None = setting(None, "difference in points that a planned evaluation must show")
-    lower_is_better: bool = setting(False, "of a metric that is not ours")
-    output: Path | None = setting(None, "folder for its files (default: runs/reports/audit)")
-
-
-@dataclass(frozen=True)
 class StudyOptions:
     """Settings of ``study``."""
 

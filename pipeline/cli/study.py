@@ -15,13 +15,12 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json, print_rows
-from pipeline.cli.settings import BENCHMARK, RUNNING, Audit
+from pipeline.cli.settings import BENCHMARK, RUNNING
 from pipeline.cluster.settings import REQUESTS
 from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.files import disk_errors, resolved
 from pipeline.core.progress import say
-from pipeline.core.settings import settings_of
 from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import frame_table
@@ -205,9 +204,13 @@ def leaderboard(options: argparse.Namespace) -> None:
 
 def audit(options: argparse.Namespace) -> None:
     """Audit results of any tool, and print the tables."""
-    given = {name: getattr(options, name) for name in settings_of(Audit) if name in options.given - {"output"}}
-    given["results"] = [*options.paths, *(options.results or "").split(",") * bool(options.results)]
-    chosen, recipe = _default_recipe("audit", **given)
+    chosen = find("audit")
+    given = {
+        field.name: getattr(options, field.name)
+        for field in dataclasses.fields(chosen.recipe)
+        if field.name in options.given
+    }
+    recipe = read_recipe(chosen.default_recipe, chosen.recipe, given | {"results": [*options.paths, *options.results]})
     present(Workspace(read.runner(options)), chosen, chosen.name, recipe, options, options.output)
 
 

@@ -61,7 +61,7 @@ _ENDINGS = (
 )
 """Endings of file names that are no part of a name."""
 
-_MTEB = "mteb_model_meta"
+PREDICTIONS = "mteb_model_meta"
 """Key of the files of predictions of MTEB, beside subsets of splits of runs."""
 
 
@@ -239,7 +239,7 @@ def _json(path: Path, memory: int) -> Entries:
     if isinstance(run, list) and not isinstance(run, _Object):
         return _records(path, enumerate(json.loads(data), 1))
     names = [name for name, _ in run] if isinstance(run, _Object) else []
-    return _nested(path, _of_mteb(path, run) if _MTEB in names else run)
+    return _nested(path, _of_mteb(path, run) if PREDICTIONS in names else run)
 
 
 def _of_mteb(path: Path, run: _Object) -> Any:
@@ -247,7 +247,7 @@ def _of_mteb(path: Path, run: _Object) -> Any:
     splits = [
         (f"{subset}, {split}", split_run)
         for subset, members in run
-        if subset != _MTEB
+        if subset != PREDICTIONS
         for split, split_run in _members(path, members, f"the subset {subset!r}")
     ]
     if len(splits) != 1:

@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +20,12 @@ import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
-from pipeline.exchange.entries import name_of, read_entries
+from pipeline.exchange.entries import PREDICTIONS, name_of, read_entries
 from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
+from pipeline.sources.mteb import folder_of, task_qrels
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -43,23 +44,45 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
+HUB = "hub"
+"""Stands for qrels of tasks of MTEB on the Hugging Face hub."""
+
 _DIGITS = 6
 _COMMON = {"run", "qrels", "test", "dev", "train", "trec"}
 _BESIDE = ("model_meta.json", "README.md")
 _METHOD = "Convert the file to a table with the columns system, item, value"
 
 _UNKNOWN = (
-    *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, RecursionError, pl.exceptions.PolarsError,
+    *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    pl.exceptions.PolarsError,
 )  # fmt: skip
 """What readers raise for content of another shape."""
 
 
-class RunFile(NamedTuple):
-    """A run to score: the name of its system, its file, and that of its qrels."""
+class Run(NamedTuple):
+    """A run to score.
+
+    Attributes:
+        system: its name.
+        path: its file.
+        entries: the file, or scores by query and document.
+        queries: ids of its queries.
+        task: task, subset and split of MTEB whose queries they are; None: unknown.
+    """
 
     system: str
-    run: Path
-    qrels: Path
+    path: Path
+    entries: Any
+    queries: Collection[str]
+    task: tuple[str, str, str] | None = None
+
+
+class Judged(NamedTuple):
+    """A run with its qrels (a file, or grades by query and document), and the name of their collection."""
+
+    run: Run
+    qrels: Any
+    collection: str
 
 
 class Found(NamedTuple):
@@ -74,32 +97,38 @@ class Found(NamedTuple):
     """
 
     values: pl.DataFrame
-    runs: Sequence[RunFile]
+    runs: Sequence[Judged]
     kinds: Mapping[str, int]
-    skipped: Sequence[str]
+    skipped: list[str]
     files: Sequence[Path]
 
 
-def read_results(paths: Sequence[Path], qrels: Path | None = None, metric: str = "") -> Found:
+def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Found:
     """Return the results in files and folders; what cannot be read is named, and the rest goes on.
 
     Args:
         paths: files, or folders with their subfolders.
-        qrels: judgements of all runs; None: those in the folders.
+        qrels: a file or folder with judgements of the runs, or with copies of data sets of MTEB; ``hub``: data sets
+            come from the Hugging Face hub. Empty: judgements that lie beside the runs.
         metric: the metric of results of MTEB that is read; empty: the main one of each task.
 
     Raises:
         InputError: a path does not exist, or nothing was recognised.
     """
     rows, frames, kinds, skipped = list[Row](), list[pl.DataFrame](), Counter[str](), list[str]()
-    runs, judgements, read = list[tuple[str, Path]](), [qrels] if qrels else list[Path](), list[Path]()
-    for path in _files(paths):
+    runs, judgements, read = list[Run](), dict[Path, Collection[str]](), list[Path]()
+    folder = Path(qrels).expanduser() if qrels not in ("", HUB) else None
+    given = [path for path in _files([folder] if folder else []) if path == folder or "qrel" in str(path).casefold()]
+    for path in dict.fromkeys([*given, *_files(paths)]):
         try:
+            _check_inside(path, [*paths, *([folder] if folder else [])])
             kind, content = _recognised(path, metric)
+            if path in given and kind != "qrels":
+                raise InputError("it must hold judgements of runs", "Name another with --qrels")
             if kind == "run":
-                runs.append((content or name_of(path), path))
+                runs += content
             elif kind == "qrels":
-                judgements.append(path)
+                judgements[path] = content
             elif isinstance(content, pl.DataFrame):
                 frames.append(content)
             else:
@@ -109,20 +138,22 @@ def read_results(paths: Sequence[Path], qrels: Path | None = None, metric: str =
         except MdcrError as error:
             skipped.append(f"{path}: {error.what.replace(str(path), 'it')}")
         except _UNKNOWN as error:
-            reason = f"{type(error).__name__}: {str(error)[:90]}"
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:90]}"
             skipped.append(f"{path}: it is no file of results that is known ({reason})")
-    paired = []
-    for system, run in runs:
-        judged = _qrels_of(run, judgements)
-        if judged is None:
-            skipped.append(f"{run}: it is a run, and no qrels beside it share a query")
-        else:
-            paired.append(RunFile(_without(system, judged, len(judgements)), run, judged))
+    judged = list[Judged]()
+    for run in runs:
+        try:
+            judged.append(_judged(run, judgements, qrels, folder))
+        except MdcrError as error:
+            skipped.append(f"{run.path}: {error.what}. {error.remedy}")
     values = pl.concat([pl.DataFrame(rows, VALUES, orient="row"), *frames])
-    if values.is_empty() and not paired:
-        reasons = "".join(f"\n  {line}" for line in skipped[:5])
+    unnamed, values = len(values), values.drop_nulls(["system", "item"])
+    if unnamed := unnamed - len(values):
+        skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
+    if values.is_empty() and not judged:
+        reasons = f" ({'; '.join(skipped[:3])})" if skipped else ""
         raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", _METHOD)
-    return Found(_one_revision(values, skipped), paired, kinds, skipped, read)
+    return Found(_one_revision(values, skipped), judged, kinds, skipped, read)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -136,8 +167,16 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         )
 
 
+def _check_inside(path: Path, given: Sequence[Path]) -> None:
+    """Raise InputError for a link out of the folders that were given; the cache of huggingface_hub has such links."""
+    homes = [*given, *(folder.parents[1] / "blobs" for folder in given if folder.parent.name == "snapshots")]
+    target = files.resolved(path)
+    if path not in given and not any(target.is_relative_to(files.resolved(home)) for home in homes):
+        raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
+
+
 def _recognised(path: Path, metric: str) -> tuple[str, Any]:
-    """Return the kind of a file, and its rows, its frame, or the name of the system of a run."""
+    """Return the kind of a file, and its rows, its frame, its runs, or the queries of its judgements."""
     with files.given(path).open("rb") as handle:
         head = handle.read(4)
     if head == b"PAR1":
@@ -160,22 +199,32 @@ def _text(path: Path) -> str:
 
 def _of_lines(path: Path, text: str) -> tuple[str, Any]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    words = lines[0].split()
-    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,]+,.*,", lines[0]):
-        return "table", _of_table(path, pl.read_csv(io.StringIO(text), infer_schema_length=None))
+    words, separator = lines[0].split(), max(",;\t", key=lines[0].count)
+    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;]+([,;]).*\1", lines[0]):
+        return "table", _of_table(path, _of_separated(path, text, separator))
     if len(words) == 6 and _number(words[4]) is not None:
-        return "run", ""
+        return "run", [_run_of(path)]
     if len(words) == 4 and _number(words[3]) is not None:
-        return "qrels", None
+        return "qrels", {query for _, (query, _), _ in read_judgements(path)}
     if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
-        return "qrels", None
+        return "qrels", {query for _, (query, _), _ in read_judgements(path)}
     if len(words) == 3 and any(_measure(line.split()[0]) for line in lines[:1]):
         return "values of trec_eval", _of_queries(path, lines, metric=0, query=1)
     if len(words) == 3 and _measure(words[1]):
         return "values of ir_measures", _of_queries(path, lines, metric=1, query=0)
     if "\t" in lines[0]:
-        return "table", _of_table(path, pl.read_csv(io.StringIO(text), separator="\t", infer_schema_length=None))
+        return "table", _of_table(path, _of_separated(path, text, separator))
     raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", _METHOD)
+
+
+def _of_separated(path: Path, text: str, separator: str) -> pl.DataFrame:
+    """Return a table of text; a spreadsheet may write ``;`` between columns and decimals with commas."""
+    first, _, others = text.partition("\n")
+    repeated = [name for name, count in Counter(first.strip().split(separator)).items() if count > 1 and name]
+    if repeated:
+        raise InputError(f"{path} must have a column once, got {repeated[0]!r} twice", "Rename one of them")
+    comma = separator == ";" and "," in others
+    return pl.read_csv(io.StringIO(text), separator=separator, decimal_comma=comma, infer_schema_length=None)
 
 
 def in_our_spelling(metric: str) -> str:
@@ -232,7 +281,7 @@ def _of_table(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
         found |= {"item": found["group"], "group": None}
     columns = {role: pl.lit(None) if name is None else pl.col(name) for role, name in found.items()}
     typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items())
-    return typed.drop_nulls(["system", "item", "value"]).with_columns(
+    return typed.drop_nulls("value").with_columns(
         pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN)
     )
 
@@ -249,9 +298,8 @@ def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
         return _of_records(path, records)
     if isinstance(content, list):
         return _of_records(path, content)
-    if "mteb_model_meta" in content:
-        meta = content["mteb_model_meta"]
-        return "run", str(meta.get("model_name") or meta.get("name") or name_of(path))
+    if PREDICTIONS in content:
+        return "run", list(_of_predictions(path, content))
     if isinstance(content.get("scores"), dict) and "task_name" in content:
         return "results of MTEB", _of_mteb(path, content, metric)
     if isinstance(content.get("evaluation_results"), list):
@@ -261,7 +309,7 @@ def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
     if all(_measure(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
         return "values of ranx", _of_ranx(path, content)
     if all(isinstance(scored, dict) for scored in content.values()):
-        return "run", ""
+        return "run", [_run_of(path)]
     raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", _METHOD)
 
 
@@ -269,6 +317,20 @@ def _of_records(path: Path, records: Sequence[Any]) -> tuple[str, Any]:
     if "doc_id" in records[0] and "doc" in records[0]:
         return "samples of lm-evaluation-harness", of_samples(path, records)
     return "table", _of_table(path, pl.DataFrame(records, infer_schema_length=None))
+
+
+def _run_of(path: Path) -> Run:
+    return Run(name_of(path), path, path, {*read_entries(path).queries})
+
+
+def _of_predictions(path: Path, content: Mapping[str, Any]) -> Iterator[Run]:
+    """Yield the runs of a file of predictions of MTEB, ``TASK_predictions.json``: one for each subset and split."""
+    meta, task = content[PREDICTIONS], name_of(path).removesuffix("_predictions")
+    system = str(meta.get("model_name") or meta.get("name") or task)
+    for subset, of_splits in content.items():
+        if subset != PREDICTIONS:
+            for split, scores in of_splits.items():
+                yield Run(system, path, scores, scores.keys(), (task, subset, split))
 
 
 def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> Iterator[Row]:
@@ -293,7 +355,7 @@ def _of_every_eval(content: Mapping[str, Any]) -> Iterator[Row]:
     for result in content["evaluation_results"]:
         metric = result["metric_config"].get("metric_name") or result["metric_config"].get("metric_id") or MAIN
         value = float(result["score_details"]["score"])
-        for name in (MAIN, str(metric)):
+        for name in {MAIN, str(metric)}:
             yield str(system), "", str(result["evaluation_name"]), None, "", name, value
 
 
@@ -309,18 +371,27 @@ def _one_revision(values: pl.DataFrame, skipped: list[str]) -> pl.DataFrame:
     return kept.with_columns(pl.col("system").replace(dict(best.select("system", "name").iter_rows())))
 
 
-def _qrels_of(run: Path, judgements: Sequence[Path]) -> Path | None:
-    """Return the qrels with the largest share of a run's queries; of equal ones, by name, then by folder."""
-    queries = set(read_entries(run).queries)
+def _judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, folder: Path | None) -> Judged:
+    """Return a run with those of its task of MTEB, or with the qrels that have the largest share of its queries.
 
-    def fit(qrels: Path) -> tuple[float, int, int]:
-        judged = {query for _, (query, _), _ in read_judgements(qrels)}
-        folders = zip(run.parent.parts, qrels.parent.parts, strict=False)
-        return len(queries & judged) / len(queries), len(_words(run) & _words(qrels)), sum(a == b for a, b in folders)
+    Of equal ones, those count that are alike by name, then by folder.
+    """
+    if run.task and (given == HUB or (folder and (folder / folder_of(run.task[0])).is_dir())):
+        task, subset, split = run.task
+        return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")
+
+    def fit(qrels: Path) -> tuple[int, int, int]:
+        folders = zip(run.path.parent.parts, qrels.parent.parts, strict=False)
+        shared = sum(query in run.queries for query in judgements[qrels])
+        return shared, len(_words(run.path) & _words(qrels)), sum(a == b for a, b in folders)
 
     fits = {qrels: fit(qrels) for qrels in judgements}
     best = max(fits, key=fits.__getitem__, default=None)
-    return best if best is not None and fits[best][0] else None
+    if best is None or not fits[best][0]:
+        remedy = "Give --qrels=hub, or a folder of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
+        raise InputError("it is a run, and no qrels beside it share a query", remedy)
+    system = run.system if run.task else _without(run.system, best, len(judgements))
+    return Judged(run._replace(system=system), best, name_of(best))
 
 
 def _words(path: Path) -> set[str]:

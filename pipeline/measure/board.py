@@ -36,6 +36,12 @@ _LONGEST = 8
 _TRIALS = 500
 """Simulated experiments of a plan."""
 
+_SIMULATED = 20_000
+"""Maximum number of items of a simulated experiment."""
+
+_SAMPLES = (1, 2, 4)
+"""Numbers of samples of an item that a plan compares."""
+
 
 @dataclass(frozen=True, eq=False)
 class Board:
@@ -45,6 +51,8 @@ class Board:
         systems: names.
         items: columns ``item``, ``group``, ``unit``, in the order of ``values``.
         values: fractions, float64 ``[systems, items]``.
+        noise: variance of each value from the draw of its samples, likewise; NaN for one sample.
+        samples: mean number of samples of a value.
         estimates: columns :data:`pipeline.measure.design.ESTIMATE` and, against the first system,
             :data:`pipeline.measure.design.DIFFERENCE`, a row a system.
         mean_ranks: the same for the ranks of systems on each item.
@@ -56,6 +64,8 @@ class Board:
     systems: Sequence[str]
     items: pl.DataFrame
     values: Floats
+    noise: Floats
+    samples: float
     estimates: pl.DataFrame
     mean_ranks: pl.DataFrame
     p_values: Floats
@@ -154,7 +164,8 @@ def board(
     """Return the board of values.
 
     Args:
-        values: columns ``system``, ``item``, ``group``, ``unit``, ``value``; one value for a system and item.
+        values: columns ``system``, ``item``, ``group``, ``unit``, ``value``. Several values of a system and item are
+            samples (repeats), whose mean counts.
         seed: the user's seed.
         missing: ``complete``: items that some system lacks are left out; ``impute``: what a system lacks is the mean of
             the item plus the system's mean difference from others on what it has.
@@ -164,9 +175,13 @@ def board(
     Raises:
         InputError: fewer than two systems, or fewer than two items that all have.
     """
-    table = values.sort("group", "item").pivot("system", index=["group", "item", "unit"], values="value")
+    index = ["group", "item", "unit"]
+    cells = values.group_by("system", *index, maintain_order=True).agg(
+        pl.mean("value"), noise=pl.col("value").var() / pl.len(), samples=pl.len()
+    )
+    table, noises = (cells.sort("group", "item").pivot("system", index=index, values=of) for of in ("value", "noise"))
     names = table.columns[3:]
-    matrix = table[:, 3:].to_numpy().T.astype(np.float64)
+    matrix, noise = (of[:, 3:].to_numpy().T.astype(np.float64) for of in (table, noises))
     if len(names) < 2:
         raise InputError(f"two systems or more must be compared, got {', '.join(names) or 'none'}", "Give more results")
     if missing == "impute":
@@ -191,14 +206,16 @@ def board(
 
     found = estimated(matrix, names).sort(-sign * pl.col("value"), "system")
     best = found["system"].to_list()
-    matrix = np.ascontiguousarray(matrix[[names.index(name) for name in best]])
+    order = [names.index(name) for name in best]
+    matrix, noise = np.ascontiguousarray(matrix[order]), noise[order][:, kept]
     mean_ranks = estimated(np.apply_along_axis(ranks, 0, sign * matrix), best)
     weighted = matrix * items.select(pl.len() / (pl.len().over("group") * pl.col("group").n_unique())).to_numpy().T
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"
     flipped = by_unit({name: weighted}, {name: items["unit"].to_list()})[0][0]
     pairs = all_pairs(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
-    return Board(best, items, matrix, estimated(matrix, best, (best[0],)), mean_ranks, pairs, sign, correction)
+    against, samples = estimated(matrix, best, (best[0],)), float(cells["samples"].mean())
+    return Board(best, items, matrix, noise, samples, against, mean_ranks, pairs, sign, correction)
 
 
 def _imputed(matrix: Floats, names: Sequence[str]) -> Floats:
@@ -227,15 +244,18 @@ class Planned(NamedTuple):
 
     Attributes:
         pair: which pair.
+        samples: samples (repeats) of each item, drawn anew for each.
         deviation: standard deviation of its differences between items.
         needed: items that show the difference with power .8 at the corrected level.
-        power: share of simulated experiments with so many items whose test is significant.
+        power: share of simulated experiments with so many items whose test is significant; NaN, as what follows, if
+            there are too many items to simulate.
         stopped: median of the items after which a sequential test stops in simulations.
         stopped_most: their 90% point.
         false: share of simulated sequential tests that stop where there is no difference.
     """
 
     pair: str
+    samples: int
     deviation: float
     needed: int
     power: float
@@ -248,7 +268,8 @@ def plan(pilot: Board, difference: float, seed: int) -> list[Planned]:
     """Return what shows a mean difference between systems like those of a pilot: of the median and the widest pair.
 
     The level is that of the first step of Holm's correction over all pairs. Simulated experiments draw the pilot's
-    differences, shifted to the mean that is planned for, or to 0.
+    differences, shifted to the mean that is planned for, or to 0. If the pilot has several samples of an item, the
+    variance between items is told from that between samples, and there is a row for each of some numbers of samples.
 
     Args:
         pilot: the pilot, with values from -1 to 1.
@@ -256,22 +277,37 @@ def plan(pilot: Board, difference: float, seed: int) -> list[Planned]:
         seed: the user's seed.
     """
     first, second = np.triu_indices(len(pilot.systems), 1)
-    differences = (pilot.values[first] - pilot.values[second]) * pilot.weights * pilot.values.shape[1]
+    scale = pilot.weights * pilot.values.shape[1]
+    differences = (pilot.values[first] - pilot.values[second]) * scale
     deviations = differences.std(axis=1, ddof=1)
+    noises = np.nan_to_num((pilot.noise[first] + pilot.noise[second]) * scale**2).mean(axis=1)
     order = np.argsort(deviations, kind="stable")
     rows = {"first and second": 0, "median pair": int(order[(len(order) - 1) // 2]), "widest pair": int(order[-1])}
-    return [_planned(name, differences[row], difference, ALPHA / pilot.pairs, seed) for name, row in rows.items()]
+    planned = []
+    for name, row in rows.items():
+        centred, noise = differences[row] - differences[row].mean(), noises[row]
+        if noise:  # what remains of the variance is that between items
+            centred *= math.sqrt(max(1 - noise / centred.var(ddof=1), 0))
+        for samples in _SAMPLES if noises.any() else (1,):
+            spread = noise * pilot.samples / samples
+            planned.append(_planned(name, samples, centred, spread, difference, ALPHA / pilot.pairs, seed))
+    return planned
 
 
-def _planned(pair: str, differences: Floats, target: float, level: float, seed: int) -> Planned:
+def _planned(
+    pair: str, samples: int, centred: Floats, noise: float, target: float, level: float, seed: int
+) -> Planned:  # fmt: skip
+    """Return what a pair needs, from the centred differences of items, to which samples add the variance ``noise``."""
     from scipy.special import stdtr
 
-    centred = differences - differences.mean()
-    needed = max(2, math.ceil(queries_needed(float(centred.var(ddof=1)), target, level)))
-    random, longest = generator(seed, "plan", pair), _LONGEST * needed
+    variance = float(centred.var(ddof=1)) + noise
+    needed = max(2, math.ceil(queries_needed(variance, target, level)))
     power, stops, false = 0, [], 0
-    for _ in range(_TRIALS):
+    random, longest = generator(seed, "plan", pair), _LONGEST * needed * samples
+    for _ in range(_TRIALS if needed <= _SIMULATED else 0):
         drawn = random.choice(centred, longest)
+        if noise:
+            drawn += random.normal(0, math.sqrt(noise), longest)
         sample = drawn[:needed] + target
         spread = sample.std(ddof=1)
         power += spread == 0 or 2 * stdtr(needed - 1, -abs(sample.mean()) / spread * math.sqrt(needed)) < level
@@ -282,10 +318,11 @@ def _planned(pair: str, differences: Floats, target: float, level: float, seed: 
                 stops.append(int(apart.argmax()) + 1 if apart.any() else math.inf)
             else:
                 false += bool(apart.any())
+    if not stops:
+        return Planned(pair, samples, math.sqrt(variance), needed, *[math.nan] * 4)
     median, most = np.quantile(stops, [0.5, 0.9], method="higher")
-    return Planned(
-        pair, float(centred.std(ddof=1)), needed, power / _TRIALS, float(median), float(most), false / _TRIALS
-    )
+    rates = power / _TRIALS, float(median), float(most), false / _TRIALS
+    return Planned(pair, samples, math.sqrt(variance), needed, *rates)
 
 
 def confidence_sequence(differences: Floats, alpha: float = ALPHA) -> tuple[Floats, Floats]:

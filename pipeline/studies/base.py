@@ -105,7 +105,7 @@ STUDIES = {
     "scientific": ".scientific",
     "leaderboard": ".leaderboard.study",
     "card": ".leaderboard.card",
-    "audit": ".audit",
+    "audit": ".audit.study",
     "overlap": ".overlap",
     "crossover": ".crossover.study",
     "missing_relevance": ".missing_relevance",

@@ -104,9 +104,9 @@ def commit_of(entry: Mapping[str, Any]) -> str:
     return COMMIT if revision == "main" else revision
 
 
-def snapshot(cache: Path, hub_id: str, commit: str = COMMIT) -> Path:
+def snapshot(cache: Path, hub_id: str, commit: str = COMMIT, kind: str = "models") -> Path:
     """Make a commit the revision ``main`` of a repository in a Hugging Face cache, and return its folder."""
-    repository = cache / f"models--{hub_id.replace('/', '--')}"
+    repository = cache / f"{kind}--{hub_id.replace('/', '--')}"
     (repository / "refs").mkdir(parents=True, exist_ok=True)
     (repository / "refs" / "main").write_text(commit)
     return repository / "snapshots" / commit

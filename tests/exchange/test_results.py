@@ -40,9 +40,10 @@ def test_runs_have_the_qrels_that_share_their_queries(tmp_path: Path) -> None:
     stray = tmp_path / "stray.run"
     stray.write_text("q7 Q0 d1 1 1.0 x\n")
     found = read_results([tmp_path])
-    assert [(pair.system, pair.run, pair.qrels) for pair in found.runs] == [("mine", run, qrels)]
+    assert [(judged.run.system, judged.run.path, judged.qrels) for judged in found.runs] == [("mine", run, qrels)]
     assert found.kinds == {"run": 2, "qrels": 2}
-    assert found.skipped == [f"{stray}: it is a run, and no qrels beside it share a query"]
+    reason = "it is a run, and no qrels beside it share a query. Give them with --qrels=FILE"
+    assert found.skipped == [f"{stray}: {reason}"]
 
 
 def test_collections_are_taken_off_the_names_of_systems(tmp_path: Path) -> None:
@@ -50,8 +51,8 @@ def test_collections_are_taken_off_the_names_of_systems(tmp_path: Path) -> None:
         (tmp_path / f"qrels.beir-v1.0.0-{task}.test.txt").write_text(f"{query}1 0 d1 1\n")
         (tmp_path / f"run.beir-v1.0.0-{task}.bm25.txt").write_text(f"{query}1 Q0 d1 1 1.0 x\n")
     found = read_results([tmp_path])
-    assert {pair.system for pair in found.runs} == {"bm25"}
-    assert {pair.qrels.name.split("-")[2].split(".")[0] for pair in found.runs} == {"scifact", "nfcorpus"}
+    assert {judged.run.system for judged in found.runs} == {"bm25"}
+    assert {judged.qrels.name.split("-")[2].split(".")[0] for judged in found.runs} == {"scifact", "nfcorpus"}
 
 
 def test_values_of_other_tools(tmp_path: Path) -> None:
@@ -155,3 +156,44 @@ def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
         read_results([tmp_path / "notes.txt"])
     with pytest.raises(InputError, match="there is no file or folder"):
         read_results([tmp_path / "gone"])
+
+
+def test_runs_and_qrels_that_cannot_be_read_are_named_too(tmp_path: Path) -> None:
+    run, _ = write_trec(tmp_path)
+    (tmp_path / "bad.run").write_text(run.read_text() + "q2 Q0 d9 z\n")
+    (tmp_path / "bad.qrels").write_text("q1 0 d1 1\nq1 0 d2 high\n")
+    (tmp_path / "empty.json").write_text('{"task_name": "T", "scores": {"test": []}}')
+    found = read_results([tmp_path])
+    assert [judged.run.system for judged in found.runs] == ["mine"]
+    assert {line.partition(": ")[0].rpartition("/")[2] for line in found.skipped} == {
+        "bad.run", "bad.qrels", "empty.json",
+    }  # fmt: skip
+    assert all("\n" not in line for line in found.skipped)
+
+
+def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret words\n")
+    snapshot = tmp_path / "repository" / "snapshots" / "abc"
+    snapshot.mkdir(parents=True)
+    (tmp_path / "repository" / "blobs").mkdir()
+    (tmp_path / "repository" / "blobs" / "b").write_text("system,t,u\na,0.1,0.2\n")
+    (snapshot / "board.csv").symlink_to("../../blobs/b")
+    (snapshot / "link.csv").symlink_to(tmp_path / "secret.txt")
+    found = read_results([snapshot])
+    assert len(found.values) == 2
+    assert len(found.skipped) == 1
+    assert "must stay in its folder" in found.skipped[0]
+    assert "secret words" not in found.skipped[0]
+
+
+def test_tables_of_spreadsheets(tmp_path: Path) -> None:
+    table = tmp_path / "board.csv"
+    table.write_text("name;t;u\na;0,1;0,2\nb;0,3;0,4\n")
+    assert values(table)["b", "u", MAIN] == 0.4
+    table.write_text("system,item,value\na,t,0.1\n,t,0.2\na,,0.3\n")
+    found = read_results([table])
+    assert len(found.values) == 1
+    assert found.skipped == ["2 values: they lack the name of a system or an item"]
+    table.write_text("system,t,t\na,0.1,0.2\n")
+    with pytest.raises(InputError, match="must have a column once, got 't' twice"):
+        read_results([table])

@@ -106,20 +106,20 @@ def encoder_of(vectors: Mapping[str, np.ndarray]) -> Any:
     return Encoder()
 
 
-def by_mteb(name: str, folder: Path, model: Any) -> dict[str, float]:
+def by_mteb(name: str, folder: Path, model: Any, **settings: Any) -> dict[str, float]:
     """Return what ``mteb.evaluate`` measures of a model on a local copy of a task."""
     import mteb
 
     task = mteb.get_task(name)
     place = {**task.metadata.dataset, "path": str(folder)}
     task.metadata = task.metadata.model_copy(update={"dataset": place})
-    return scored_by_mteb(task, model)
+    return scored_by_mteb(task, model, **settings)
 
 
-def scored_by_mteb(task: Any, model: Any) -> dict[str, float]:
+def scored_by_mteb(task: Any, model: Any, **settings: Any) -> dict[str, float]:
     import mteb
 
-    (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False).task_results
+    (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False, **settings).task_results
     (scores,) = result.scores["test"]
     return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
 
@@ -276,6 +276,33 @@ def test_a_registered_model_scores_as_mteb_scores_it(
     assert spec.revision == meta.revision
     assert {key: value for key in ("paper_prefix", "query_prefix") if (value := getattr(spec, key))} == prompts
     assert ours(tmp_path, "scidocs", system) == close(theirs)
+
+
+@pytest.mark.parametrize("place", ["folder", "hub"])
+def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: Path, cache: Path, place: str) -> None:
+    """The copy of the data set is a folder, or a commit in the cache of huggingface_hub."""
+    import mteb
+
+    dataset = mteb.get_task("SCIDOCS").metadata.dataset
+    held = snapshot(cache, dataset["path"], dataset["revision"], kind="datasets")
+    folder = write_task(held if place == "hub" else tmp_path / "data" / "SCIDOCS", drawn())
+    vectors = write_vectors(tmp_path)
+    chance, theirs = np.random.default_rng(1), {}
+    for name in ("org/exact", "org/noisy"):
+        noise = {text: 0.5 * chance.normal(size=DIMENSION) * (name == "org/noisy") for text in vectors}
+        encoder = encoder_of({text: vector + noise[text] for text, vector in vectors.items()})
+        encoder.mteb_model_meta = mteb.models.ModelMeta.create_empty({"name": name, "revision": "main"})
+        predictions = tmp_path / "predictions" / name
+        theirs[name] = by_mteb("SCIDOCS", folder, encoder, prediction_folder=predictions)["ndcg@10"]
+    command = ["audit", str(tmp_path / "predictions"), "--metric", "ndcg@10"]
+    assert "Give --qrels=hub, or a folder of mdcr fetch mteb" in one_line_error(mdcr(tmp_path, *command))
+    qrels = "hub" if place == "hub" else str(tmp_path / "data")
+    board = mdcr_json(tmp_path, *command, "--qrels", qrels)["tables"]["board"]
+    assert {row["system"]: row["mean"] for row in board} == close(theirs)
+    if place == "folder":
+        assert "on this machine, and the hub does not give it" in one_line_error(
+            mdcr(tmp_path, *command, "--qrels=hub")
+        )
 
 
 @pytest.mark.parametrize("task", ["ArguAna", "SciDocsRR"])

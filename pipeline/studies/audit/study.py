@@ -5,9 +5,8 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -17,17 +16,14 @@ from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.task import Task
 from pipeline.data import DATA
-from pipeline.exchange.entries import name_of
-from pipeline.exchange.results import Found, RunFile, in_our_spelling, read_results
+from pipeline.exchange.results import Found, in_our_spelling, read_results
 from pipeline.exchange.samples import MAIN
 from pipeline.measure.board import ALPHA, Board, board, plan
-from pipeline.measure.measures import sign_of
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.files import evaluate
 from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
+from pipeline.studies.audit.recipe import Recipe
 from pipeline.studies.base import Study, StudyResult
-
-FAMILIES = ("auto", "none", "type", "domain")
-"""Resampling units of tasks: what the results say, else the types of MTEB; each task; types or domains of MTEB."""
 
 _PARTS = "CQADupstack"
 _SHOWN, _LETTERS = 20, 12
@@ -43,24 +39,6 @@ _HEADS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Settings of the study ``audit``, which ``audit.toml`` explains."""
-
-    results: tuple[str, ...]
-    qrels: str
-    metric: str
-    lower_is_better: bool
-    systems: tuple[str, ...]
-    items: tuple[str, ...]
-    family: Literal["auto", "none", "type", "domain"]
-    missing: Literal["complete", "impute"]
-    correction: Literal["holm", "bh"]
-    coverage: float
-    plan: float
-    seed: int
-
-
 def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield nothing: the results come from other tools."""
     yield from ()
@@ -70,25 +48,27 @@ def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the board of the results, the items that decide it, and the plan if one was asked for."""
     if not recipe.results:
         raise InputError("an audit must have results, got none", "Name files or folders, as in mdcr audit RESULTS/")
-    qrels = Path(recipe.qrels).expanduser() if recipe.qrels else None
     paths = [Path(text).expanduser() for text in recipe.results]
-    found = read_results(paths, qrels, in_our_spelling(recipe.metric))
+    found = read_results(paths, recipe.qrels, in_our_spelling(recipe.metric))
     every, metric = _of_metric(found, recipe.metric)
     values = _levelled(_chosen(every, recipe), recipe.family)
     sign = -1 if recipe.lower_is_better else _sign(metric)
     made = board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
-    standing = made.standing()
-    tables = [_standing(standing, [*_notes(made, found, values, metric, recipe)]), _deciding(made)]
+    standing, cells = made.standing(), values.select("system", "group", "item").unique(maintain_order=True)
+    tables = [_standing(standing, [*_notes(made, found, cells, metric, recipe)]), _deciding(made)]
     if recipe.plan:
         tables.append(_planned(made, recipe))
     counts = (
-        values.group_by("system")
+        cells.group_by("system")
         .agg(has=pl.len())
-        .with_columns(lacks=values.select("group", "item").n_unique() - pl.col("has"))
+        .with_columns(lacks=cells.select("group", "item").n_unique() - pl.col("has"))
     )
     if counts["lacks"].max():
         lacking = counts.filter(pl.col("lacks") > 0).sort("lacks", "system", descending=[True, False])
         tables.append(frame_table("missing", "Items that systems lack", lacking))
+    if found.skipped:
+        lines = [(what, reason) for what, _, reason in (line.partition(": ") for line in found.skipped)]
+        tables.append(frame_table("skipped", "Left out", pl.DataFrame(lines, ["what", "reason"], orient="row")))
     best = f"{made.systems[0]}: first of {len(made.systems)}"
     return StudyResult(
         tables, sources=[_digest(found)], findings=_findings(made, standing), best=best, tables_first=True
@@ -99,8 +79,12 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
     """Return the values of the requested metric, or of the only or main one, and its name."""
     values, requested = found.values, in_our_spelling(requested)
     if found.runs:
-        scored = [_scored(run, requested or _DEFAULT) for run in found.runs]
-        values, requested = pl.concat([values, *scored]), requested or _DEFAULT
+        of_runs = requested or _DEFAULT
+        parse_measures(of_runs)
+        if scored := [*_scored(found, of_runs)]:
+            values, requested = pl.concat([values, *scored]), of_runs
+        elif values.is_empty():
+            raise InputError("no run can be scored", found.skipped[-1])
     names = values["metric"].unique().sort().to_list()
     metric = requested or (MAIN if MAIN in names else _DEFAULT if _DEFAULT in names else names[0])
     if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
@@ -115,12 +99,18 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
     return of_metric, metric
 
 
-def _scored(run: RunFile, metric: str) -> pl.DataFrame:
-    scores = evaluate(f"{run.system}={run.run}", run.qrels, measures=metric).filter(measure=metric)
-    return scores.select(
-        system=pl.lit(run.system), group=pl.lit(name_of(run.qrels)), item="query_id", family=pl.lit(None, pl.String),
-        sample=pl.lit(""), metric="measure", value="value",
-    )  # fmt: skip
+def _scored(found: Found, metric: str) -> Iterator[pl.DataFrame]:
+    """Yield the values of the runs; what cannot be scored is named."""
+    for run, qrels, collection in found.runs:
+        try:
+            scores = evaluate(run.entries, qrels, measures=metric).filter(measure=metric)
+        except InputError as error:
+            found.skipped.append(f"{run.path}: {error.what}")
+            continue
+        yield scores.select(
+            system=pl.lit(run.system), group=pl.lit(collection), item="query_id", family=pl.lit(None, pl.String),
+            sample=pl.lit(""), metric="measure", value="value",
+        )  # fmt: skip
 
 
 def _sign(metric: str) -> int:
@@ -146,7 +136,7 @@ def _chosen(values: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
 
 
 def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
-    """Return one value for a system and item, the mean of its samples, with the item's resampling unit.
+    """Return values with the resampling unit of the item.
 
     If only some systems have values of queries, the mean of each task is the value of all.
     """
@@ -158,15 +148,12 @@ def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
             f"{row['system']} has two values of {row['item']!r}", "Give each system a name, or leave one out"
         )
     families = values.select("item", "family").drop_nulls().unique("item")
-    values = values.group_by(keys, maintain_order=True).agg(pl.mean("value"))
     of_queries = values.filter(pl.col("group") != "")["system"].n_unique()
     if 0 < of_queries < values["system"].n_unique():
         task = pl.when(pl.col("group") == "").then("item").otherwise("group")
-        values = (
-            values.group_by("system", item=task, maintain_order=True)
-            .agg(pl.mean("value"))
-            .with_columns(group=pl.lit(""))
-        )
+        of_items = values.group_by(keys, maintain_order=True).agg(pl.mean("value"))
+        means = of_items.group_by("system", item=task, maintain_order=True).agg(pl.mean("value"))
+        values = means.with_columns(group=pl.lit(""))
     return values.with_columns(unit=_units(values, families, family))
 
 
@@ -193,7 +180,8 @@ def _standing(frame: pl.DataFrame, notes: Sequence[str]) -> Table:
     lines = [
         TableRow(row["system"], (
             cell(row, "mean"), "{rank:g} [{rank_low:g}, {rank_high:g}]".format(**row), _short(row["letters"]),
-            cell(row, "behind"), f"{row['mean_rank']:.2f}", cell(row, "borda"),
+            cell(row, "behind"), "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]".format(**row),
+            cell(row, "borda"),
             *(None if row[name] is None else f"{row[name]:,}" for name in ("left_out", "needed")),
         ))
         for row in frame.iter_rows(named=True)
@@ -207,17 +195,18 @@ def _short(letters: str) -> str:
     return letters if len(letters) <= _LETTERS else f"{letters[:3]}…{letters[-1]}"
 
 
-def _notes(made: Board, found: Found, values: pl.DataFrame, metric: str, recipe: Recipe) -> Iterator[str]:
+def _notes(made: Board, found: Found, cells: pl.DataFrame, metric: str, recipe: Recipe) -> Iterator[str]:
     """Yield what was read, what the items are, and what the columns say."""
-    kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.kinds.items())
-    left_out = f" Left out: {len(found.skipped)}, such as {found.skipped[0]}." if found.skipped else ""
+    kinds = ", ".join(f"{kind} ({count:,})" for kind, count in found.kinds.items())
+    left_out = f" Left out: {len(found.skipped)}, with reasons in the last table." if found.skipped else ""
     yield f"Files: {kinds}.{left_out} Metric: {metric}, {'lower' if made.sign < 0 else 'higher'} is better."
-    groups, items, cells = made.items["group"].n_unique(), len(made.items), values["system"].n_unique()
+    groups, items = made.items["group"].n_unique(), len(made.items)
     of_groups = f" of {groups} collections, which weigh the same" if groups > 1 else ""
     units = f"in {made.units} families, each resampled and flipped as one" if made.units < items else "each resampled"
-    cells *= values.select("group", "item").n_unique()
-    lacking = f" {cells - len(values):,} of {cells:,} values are missing: {_MISSING[recipe.missing]}"
-    yield f"{items:,} items{of_groups}, {units}.{lacking if cells > len(values) else ''}"
+    samples = f" A value is the mean of {made.samples:.3g} samples." if made.samples > 1 else ""
+    whole = cells["system"].n_unique() * cells.select("group", "item").n_unique()
+    lacking = f" {whole - len(cells):,} of {whole:,} values are missing: {_MISSING[recipe.missing]}"
+    yield f"{items:,} items{of_groups}, {units}.{samples}{lacking if whole > len(cells) else ''}"
     yield (
         "Percent [95% interval]. Rank: its interval leaves out the places of significantly better and worse systems. "
         f"Systems that share a letter do not differ significantly: paired permutation tests of all {made.pairs:,} "
@@ -257,9 +246,7 @@ def _deciding(made: Board) -> Table:
 
 def _planned(made: Board, recipe: Recipe) -> Table:
     """Return what shows the difference of ``plan``, at once or by looking after every item."""
-    frame = pl.DataFrame(plan(made, recipe.plan / 100, recipe.seed))
-    after = pl.col("stopped", "stopped_most").map_elements(_count, pl.String)
-    shown = frame.with_columns(pl.col("deviation", "power", "false") * 100, after).rename(_HEADS)
+    frame = pl.DataFrame(plan(made, recipe.plan / 100, recipe.seed)).fill_nan(None)
     level = f"{ALPHA / made.pairs:.2g}"
     notes = [
         f"To show a difference of {recipe.plan:g} points between systems like these, each of {made.pairs:,} pairs at "
@@ -268,6 +255,15 @@ def _planned(made: Board, recipe: Recipe) -> Table:
         f"out 0; it errs in at most {level} of experiments, whenever one looks. 500 simulated experiments draw the "
         "differences of these items, shifted to the planned difference, or to 0 for false stops.",
     ]
+    if frame["samples"].max() == 1:
+        frame = frame.drop("samples")
+    else:
+        notes.append(
+            f"Samples: repeats of an item, drawn anew for each item; these results have {made.samples:.3g}. They cost "
+            "as much as items, but only take away the variance within an item."
+        )
+    after = pl.col("stopped", "stopped_most").map_elements(_count, pl.String)
+    shown = frame.with_columns(pl.col("deviation", "power", "false") * 100, after).rename(_HEADS)
     return frame_table("plan", "What shows a difference", frame, notes, shown=shown)
 
 

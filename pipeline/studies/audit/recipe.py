@@ -1,0 +1,34 @@
+"""The recipe of the study ``audit``, whose settings are the options of ``mdcr audit``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.core.settings import setting
+
+
+def _names(help_text: str, **attributes: Any) -> Any:
+    return setting((), help_text, kind=str, multi_value=True, **attributes)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study ``audit``."""
+
+    results: tuple[str, ...] = _names("files and folders of results, the same as an option, with commas")
+    qrels: str = setting("", "judgements of runs: a file, a folder, or hub (default: those that lie beside them)")
+    metric: str = setting("", "the metric, such as ndcg@10 (default: the tool's main one)")
+    lower_is_better: bool = setting(False, "of a metric that is not ours, such as a word error rate")
+    systems: tuple[str, ...] = _names("systems that count, with commas and * for any text (default: all)")
+    items: tuple[str, ...] = _names("queries or tasks that count (default: all)")
+    family: Literal["auto", "none", "type", "domain"] = setting(
+        "auto", "tasks that are resampled together: auto, none, type or domain"
+    )
+    missing: Literal["complete", "impute"] = setting(
+        "complete", "items that a system lacks: complete leaves them out, impute fits them"
+    )
+    correction: Literal["holm", "bh"] = setting("holm", "holm, or bh for exploring")
+    coverage: float = setting(0.0, "least share of the items that a system must have")
+    plan: float = setting(0.0, "difference in points that a planned evaluation must show (default: no plan)")
+    seed: int = setting(13, "random seed")
