@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import points
+from pipeline.scores.tables import Cell, Column, Form, Value, percent, points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
@@ -149,6 +149,7 @@ class ExternalPoolConfig(PoolConfig):
 
 
 BRACKETS = "Brackets: 95% interval."
+NO_GROUP = pl.lit("")
 
 
 def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
@@ -166,6 +167,32 @@ def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
     mean = estimate(frame, Design(row=("name",), group="name", redrawn="draw"), seed)
     value, low, high = mean.select(pl.col("value", "low", "high").fill_null(math.nan)).row(0) if len(mean) else UNKNOWN
     return value, low, high
+
+
+def cells_of(
+    frame: pl.DataFrame, row: str | pl.Expr, column: str | pl.Expr, group: pl.Expr = NO_GROUP, form: Form = percent
+) -> dict[tuple[str, Column], Value]:
+    """Return the figures of a frame as the cells of a table, by row and column (:func:`pipeline.scores.tables.grid`).
+
+    Args:
+        frame: a row for each figure: its ``value``, null if unknown, and columns named like other attributes of a cell.
+        row: label of the row.
+        column: label of the column.
+        group: label of the group of columns.
+        form: how figures are written.
+    """
+    known = [field.name for field in fields(Cell) if field.name in frame.columns]
+    keys, figures = frame.select(row=row, group=group, column=column), frame.select(known).iter_rows(named=True)
+    return {
+        (label, Column(*of_column)): None if figure["value"] is None else Cell(**figure, form=form)
+        for (label, *of_column), figure in zip(keys.iter_rows(), figures, strict=True)
+    }
+
+
+def texts_of(shown: pl.DataFrame) -> dict[tuple[str, Column], Value]:
+    """Return the texts of a frame as the cells of a table; its first column labels the rows."""
+    row, *columns = shown.columns
+    return {(label, Column("", name)): text for name in columns for label, text in shown.select(row, name).iter_rows()}
 
 
 def in_points(value: str = "difference", low: str = "low", high: str = "high", digits: int = 1) -> pl.Expr:

@@ -8,9 +8,10 @@ alone. Therefore an untrained system with a cutoff serves as a placebo: it shows
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -96,7 +97,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     source = ", ".join(result.sources)
     chart = Chart(title, "years after the training data", "points of MAP", views_of_dose, provenance=source)
     tables = [
-        strata_table([*filter(None, strata)], cutoffs, baseline, seed),
+        strata_table([*itertools.chain(*strata)], cutoffs, baseline, seed),
         dose_table(doses, baseline),
         *result.tables,
     ]
@@ -124,33 +125,25 @@ def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Float
     }
 
 
-class Strata(NamedTuple):
-    """Advantages of a system in two strata of queries or of their positives.
+Comparison = tuple[str, str, float, float, int, int, Contrast]
+"""System, strata, mean advantage in each stratum and its number of queries, and the contrast of the strata."""
 
-    Attributes:
-        system: label.
-        strata: what tells the strata apart.
-        seen: advantages by group, float64 ``[queries]``.
-        unseen: the same of the other stratum.
-        contrast: of which the value is the difference of the means of the groups' means.
+
+def _compared(
+    system: str, strata: str, seen: Sequence[Floats], unseen: Sequence[Floats], contrast: Contrast | None = None
+) -> Iterator[Comparison]:
+    """Yield the comparison of the groups of two strata; nothing if a stratum is empty.
+
+    The default contrast is the difference of the means of the groups' means.
     """
-
-    system: str
-    strata: str
-    seen: Sequence[Floats]
-    unseen: Sequence[Floats]
-    contrast: Contrast
-
-
-def _compared(system: str, strata: str, seen: Sequence[Floats], unseen: Sequence[Floats]) -> Strata | None:
-    """Return the comparison of the groups of two strata; None if a stratum is empty."""
-    if not seen or not unseen:
-        return None
-    weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
-    return Strata(system, strata, seen, unseen, Contrast([*seen, *unseen], weights))
+    if seen and unseen:
+        weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
+        first, second = (float(np.mean([group.mean() for group in side])) for side in (seen, unseen))
+        counts = sum(map(len, seen)), sum(map(len, unseen))
+        yield system, strata, first, second, *counts, contrast or Contrast([*seen, *unseen], weights)
 
 
-def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Strata | None:
+def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Iterator[Comparison]:
     """Compare queries up to the cutoff with later queries, in fields that have both."""
     early, late = ({group: gain for group, gain in advantage.items() if (group[1] <= cutoff) == seen}
                    for seen in (True, False))  # fmt: skip
@@ -161,7 +154,7 @@ def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Str
 
 def _by_list(
     system: str, advantage: Mapping[Group, Floats], pools: Mapping[Group, PoolRankings], trained: Any
-) -> Strata | None:
+) -> Iterator[Comparison]:
     """Compare queries in the training list with others of the same field and year."""
     listed_gains = [(gain, trained[pools[group].pool.query_rows]) for group, gain in advantage.items()]
     mixed = [(gain, listed) for gain, listed in listed_gains if 0 < listed.sum() < len(listed)]
@@ -169,7 +162,7 @@ def _by_list(
     return _compared(system, "queries in the list", seen, unseen)
 
 
-def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings], cutoff: int) -> Strata | None:
+def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings], cutoff: int) -> Iterator[Comparison]:
     """Compare, within queries after the cutoff, positives published up to it with later ones.
 
     A positive's advantage is the difference of the precision at its rank. Only queries with positives of both kinds
@@ -182,42 +175,26 @@ def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings
             1 - loss(pool.ranks[label], pool.qrels) * np.repeat(counts, counts) for label in (system, baseline)
         )
         strata = (years <= cutoff) & (years != NO_YEAR), years > cutoff
-        gain = precision - reference
-        parts.append(np.stack([pool.means(np.where(mask, gain, np.nan)) for mask in strata], axis=1))
+        parts.append(np.stack([pool.means(np.where(mask, precision - reference, np.nan)) for mask in strata], axis=1))
     query_means = np.concatenate(parts)
     early, late = query_means[~np.isnan(query_means).any(axis=1)].T
-    if not len(early):
-        return None
-    paired = Contrast([early - late], [1.0])
-    return Strata(system, "positives by year, later queries", [early], [late], paired)
+    if len(early):
+        paired = Contrast([early - late], [1.0])
+        yield from _compared(system, "positives by year, later queries", [early], [late], paired)
 
 
-_SIDES = {"seen": pl.Float64, "unseen": pl.Float64, "n_seen": pl.Int64, "n_unseen": pl.Int64}
+_COMPARED = dict.fromkeys(("system", "strata"), pl.String) | dict.fromkeys(("seen", "unseen"), pl.Float64)
+_COMPARED |= dict.fromkeys(("n_seen", "n_unseen"), pl.Int64)
 
 
-def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline: str, seed: int) -> Table:
+def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], baseline: str, seed: int) -> Table:
     """Return the comparisons of strata, with Holm's correction over all of them.
 
     The frame has the mean advantage in each stratum, their difference with its interval, and the p-values.
     """
-    sides = [
-        (
-            *(float(np.mean([group.mean() for group in side])) for side in row[2:4]),
-            *(sum(map(len, side)) for side in row[2:4]),
-        )
-        for row in strata
-    ]
-    facts = {
-        name: pl.Series([row[place] for row in strata], dtype=pl.String)
-        for place, name in enumerate(("system", "strata"))
-    }
-    figures = pl.DataFrame(sides, _SIDES, orient="row").hstack(contrasts([row.contrast for row in strata], seed))
-    frame = (
-        figures.with_columns(**facts)
-        .rename({"value": "difference"})
-        .select(
-            "system", "strata", "seen", "unseen", "difference", "low", "high", "p", "n_seen", "n_unseen", "p_adjusted"
-        )
+    frame = pl.DataFrame([row[:-1] for row in strata], _COMPARED, orient="row")
+    frame = frame.hstack(contrasts([row[-1] for row in strata], seed).rename({"value": "difference"})).select(
+        "system", "strata", "seen", "unseen", "difference", "low", "high", "p", "n_seen", "n_unseen", "p_adjusted"
     )
     shown_sides = (
         pl.format("{} ({})", formatted(side, "+.1f"), formatted(f"n_{side}", ",")).alias(side)
@@ -239,24 +216,23 @@ def strata_table(strata: Sequence[Strata], cutoffs: Mapping[str, int], baseline:
     return frame_table("strata", "Advantage on what could have been seen", frame, notes, shown=shown)
 
 
+_DOSE = ("system", "years", "year", "group", "query", "value")
+
+
 def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
     """Return the advantage of each system by years after its cutoff, as a mean over fields.
 
     Columns: ``system``, ``years``, ``queries``, ``value`` and the simultaneous interval ``low`` and ``high``.
     """
     frames = [
-        pl.DataFrame({"query": np.arange(len(gain)), "value": gain}).with_columns(
-            system=pl.lit(label), year=pl.lit(year), group=pl.lit(f"{field} {year}"),
-            years=pl.lit(year - cutoffs[label], pl.Int64),
+        pl.DataFrame({"query": np.arange(len(gain)), "value": gain}).select(
+            system=pl.lit(label), years=pl.lit(year - cutoffs[label], pl.Int64), year=pl.lit(year),
+            group=pl.lit(f"{field} {year}"), query="query", value="value",
         )
         for label, advantage in gain_of.items()
         for (field, year), gain in sorted(advantage.items(), key=lambda of_group: of_group[0][1])
     ]  # fmt: skip
-    gains = (
-        pl.concat(frames)
-        if frames
-        else pl.DataFrame(schema=dict.fromkeys(("system", "years", "year", "group", "query", "value"), pl.Int64))
-    )
+    gains = pl.concat(frames) if frames else pl.DataFrame(schema=dict.fromkeys(_DOSE, pl.Int64))
     draws = Draws(level=simultaneous(gains.select("system", "year").n_unique()))
     doses = estimate(gains, Design(row=("system", "years"), of=("system", "year"), group="group"), seed, draws=draws)
     return doses.select("system", "years", "value", "low", "high", queries="items")

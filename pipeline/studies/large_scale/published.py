@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Iterator, Mapping
 
 import polars as pl
@@ -15,8 +14,9 @@ from pipeline.scores.facts import Gaps
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import published as printed
 from pipeline.scores.summary import flat
-from pipeline.scores.tables import Cell, Column, Table, grid, label_of
+from pipeline.scores.tables import Table, grid, label_of
 from pipeline.stages.systems import TUNED
+from pipeline.studies.common import cells_of
 from pipeline.studies.large_scale.rankings import DATASET
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
@@ -24,7 +24,6 @@ MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 
 _WHOLE = ("Art", "History", "Philosophy")  # fields whose published pools hold all papers
 _POOL = 100_000  # candidates in the published pools of other fields
-_KEY = ("system", "field", "size", "measure")
 
 NOTE = (
     "In parentheses: the difference to the published figure, in points; without, none was published for pools of this "
@@ -59,39 +58,31 @@ def tables(
     for table in select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
         frame = flat(table)
         has_all_fields = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
-        published_values = [
-            published(TUNED if system in tuned else system, field, *key)
+        figures = [
+            published(TUNED if system in tuned else system, field, size, measure)
             if compared and (has_all_fields or field != AVERAGE)
             else None
-            for system, field, *key in frame.select(_KEY).iter_rows()
+            for system, field, size, measure in frame.select("system", "field", "size", "measure").iter_rows()
         ]
-        published_column = pl.Series(published_values, dtype=pl.Float64)
-        frame = frame.with_columns(published=published_column, difference=pl.col("value") - published_column)
-        figures = frame.select(*_KEY, "value", "low", "high", "published").iter_rows()
-        cell_of = {row[:4]: Cell(row[4], row[5], row[6], published=row[7]) for row in figures}
-        systems = table["label"].unique(maintain_order=True).to_list()
-        pools = table.select("field", "size").unique(maintain_order=True).rows()
-        groups = dict.fromkeys(field or DATASET for field, _ in pools)
+        frame = frame.with_columns(published=pl.Series(figures, dtype=pl.Float64))
+        frame = frame.with_columns(difference=pl.col("value") - pl.col("published"))
+        groups = frame["field"].fill_null(DATASET).unique(maintain_order=True)
         notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
         notes += [NOTE] if compared else []
         notes += filter(None, [describe_gaps(gaps[group] for group in groups if group in gaps)])
+        shown = frame.drop("deviation")
         if table["over"][0] == "sizes":
-            by_size = {
-                (system, Column(format_count(size), label_of(measure))): cell_of.get((system, field, size, measure))
-                for system, (field, size), measure in itertools.product(systems, pools, MEASURES)
-            }
-            field = pools[0][0]
+            size = pl.col("size").map_elements(format_count, pl.String)
+            by_size = cells_of(shown, "system", pl.col("measure").map_elements(label_of, pl.String), size)
+            field = frame["field"][0]
             name = "table-1" if field is None else f"table-1-{file_name(field.lower())}"
             yield grid(name, f"Table 1: {field or 'dataset level'}", "system", by_size, notes, frame)
             continue
-        sizes = sorted({size for field, size in pools if field != AVERAGE and size is not None})
+        sizes = frame.filter(pl.col("field") != AVERAGE)["size"].drop_nulls().unique().sort()
         of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
         suffix = f"-{of_sizes}" if len(sizes) == 1 else ""
         for measure, table_number in MEASURES.items():
-            by_field = {
-                (field, system): cell_of.get((system, field, size, measure))
-                for (field, size), system in itertools.product(pools, systems)
-            }
+            by_field = cells_of(shown.filter(measure=measure), "field", "system")
             title = f"Table {table_number}: {label_of(measure)} by field, {of_sizes} candidates"
             of_measure = frame.filter(measure=measure)
             yield grid(f"table-{table_number}{suffix}", title, "field", by_field, notes, of_measure, [AVERAGE])

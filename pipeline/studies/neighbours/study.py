@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,8 +17,9 @@ from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.page.parts import Part, TextEntry
-from pipeline.scores.tables import Table, frame_table
+from pipeline.scores.tables import Form, Table, frame_table, grid
 from pipeline.studies.base import Study, StudyFigure, StudyResult
+from pipeline.studies.common import cells_of
 from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
@@ -49,32 +49,26 @@ _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
 _BRACKETS = "[95% interval over papers]"
 _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
+_FACTS = ["corpus", "system", "task", "category", "name", "measure"]
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Read the artifacts of the study and make its tables and figures."""
-    corpora, means, category_frames, cosines = {}, [], [], []
-    entries: list[TextEntry] = []
-    plots: list[StudyFigure] = []
-    for position, name in enumerate(recipe.corpora):
-        corpora[name] = corpus = plan.neighbours_of(workspace, recipe, name)
+    corpora = {name: plan.neighbours_of(workspace, recipe, name) for name in recipe.corpora}
+    all_values, category_frames, cosines = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
+    entries, plots = list[TextEntry](), list[StudyFigure]()
+    for position, (name, corpus) in enumerate(corpora.items()):
         rankings = plan.ranked_pools(workspace, recipe, corpus)
-        neighbour_frames = list[pl.DataFrame]()
-        for ranked_pool in rankings:
-            values = values_of(workspace, corpus, ranked_pool)
-            means.append(means_of(values, name, ranked_pool, recipe.seed))
-            if ranked_pool.kind not in TASKS:
-                neighbour_frames.append(values.with_columns(system=pl.lit(ranked_pool.system)))
-        neighbours, papers = pl.concat(neighbour_frames), figures.drawn_papers(corpus, recipe.queries, recipe.seed)
-        shown_values = neighbours.filter(pl.col("original").is_in(papers))
-        entries += figures.text_entries(name, corpus, papers, shown_values)
+        values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
+        all_values.append(values.with_columns(corpus=pl.lit(name)))
+        neighbours = all_values[-1].filter(pl.col("category") != "")
+        papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed)
+        entries += figures.text_entries(name, corpus, papers, neighbours.filter(pl.col("original").is_in(papers)))
         for system, task in plan.similarity_tasks(corpus, rankings):
             cosines.append(cosines_of(workspace.make([task])[0], name, system))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
-        for (system,), values in neighbours.group_by("system", maintain_order=True):
-            seed = recipe.seed + position  # resamples of each corpus are independent
-            category_frames.append(category_means(values, name, str(system), seed))
-    all_means = pl.concat(means)
+        category_frames.append(category_means(neighbours, recipe.seed + position))  # sets have resamples of their own
+    all_means = means_of(pl.concat(all_values), recipe.seed)
     title_means = all_means.filter(pl.col("category") == "")
     classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
     by_category = with_means(pl.concat(category_frames))
@@ -109,69 +103,72 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
 
 
 def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
-    """Return measures of one system on one pool: ``original`` (row), ``name``, ``measure``, ``value`` (fraction)."""
+    """Return the values of one system on one pool, fractions.
+
+    Columns: ``system``, ``task``, ``category`` (empty for titles), ``name`` (the class), ``original`` (its row),
+    ``measure``, ``value``.
+    """
     pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
     if ranked.kind == "overlap":
         (ranking,) = workspace.make([ranked.ranking])
         shares = {f"AOP-{depth}": overlap(ranking, pool, depth) for depth in (10, 20)}
-        frames = [
-            pl.DataFrame({"original": rows, "measure": name, "value": values})
+        values = pl.concat(
+            pl.DataFrame({"original": rows, "value": values}).with_columns(measure=pl.lit(name))
             for name, (rows, values) in shares.items()
-        ]
-        return pl.concat(frames).select("original", pl.lit(ranked.pool.config.name).alias("name"), "measure", "value")
-    names = _NEIGHBOURS if ranked.kind == "neighbours" else _TITLES
-    queries = pl.DataFrame(
-        {"original": pool.qrels["row"].to_numpy(), "name": pool.artifact.arrow("queries.arrow")["field"].to_pylist()}
-    ).with_row_index("query")
-    scores = pl.from_arrow(workspace.make(ranked.scores[:1])[0].arrow("scores.arrow"))
-    scores = scores.filter(pl.col("measure").is_in(list(names))).join(queries, on="query", maintain_order="left")
-    return scores.select(pl.col("original").cast(pl.Int64), "name", pl.col("measure").replace(names), "value")
+        ).with_columns(name=pl.lit(ranked.pool.config.name))
+    else:
+        names = _NEIGHBOURS if ranked.kind == "neighbours" else _TITLES
+        classes = pool.artifact.arrow("queries.arrow")["field"].to_pylist()
+        queries = pl.DataFrame({"original": pool.qrels["row"].to_numpy(), "name": classes}).with_row_index("query")
+        scores = pl.from_arrow(workspace.make(ranked.scores[:1])[0].arrow("scores.arrow"))
+        scores = scores.filter(pl.col("measure").is_in(list(names))).join(queries, on="query", maintain_order="left")
+        values = scores.with_columns(pl.col("original").cast(pl.Int64), pl.col("measure").replace(names))
+    facts = {
+        "system": pl.lit(ranked.system),
+        "task": pl.lit(TASKS.get(ranked.kind, ranked.kind)),
+        "category": _CATEGORY,
+    }
+    return values.select(**facts, **{name: name for name in ("name", "original", "measure", "value")})
 
 
-def means_of(values: pl.DataFrame, corpus: str, ranked: RankedPool, seed: int) -> pl.DataFrame:
-    """Return the means of :func:`values_of` in percent, a row for each class and measure.
+def means_of(values: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Return the means of :func:`values_of` in percent, with the corpus, and the quartiles of the ranks of titles.
 
-    Columns: ``corpus``, ``system``, ``task``, ``category`` (empty for titles), ``name``, ``measure``, ``value``,
-    ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
+    Added columns: ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
     """
-    percent = values.with_columns(pl.col("value") * 100, corpus=pl.lit(corpus))
-    design = Design(row=(), of=("name", "measure"), item="original", group="corpus")
-    means = estimate(percent, design, seed, keep_draws=True)
-    means = means.select("name", "measure", "value", "low", "high", "draws", queries="items")
-    if ranked.kind in TASKS:
-        means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed")
-    facts = {"corpus": corpus, "system": ranked.system, "task": TASKS.get(ranked.kind, ranked.kind)}
-    columns = {key: pl.lit(fact) for key, fact in facts.items()}
-    return means.select(**columns, category=_CATEGORY, **{name: name for name in means.columns})
+    percent = values.with_columns(pl.col("value") * 100)
+    means = estimate(percent, Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
+    means = means.select(*_FACTS, "value", "low", "high", "draws", queries="items")
+    means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed")
+    return means.sort(pl.int_range(pl.len()).min().over("corpus", "system", "task"), maintain_order=True)
 
 
 def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
-    """Return the quartiles of the ranks of titles' papers: ``name``, ``measure``, ``value``, ``queries``.
+    """Return the quartiles of the ranks of titles' papers, in the columns of :func:`means_of`.
 
     A title has one positive, so its rank is the inverse of the reciprocal rank; 0 means a rank beyond the depth.
     """
     beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
     rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
-    ranks = values.filter(measure="MRR").with_columns(value=rank)
-    parts = [
-        ranks.group_by("name", maintain_order=True).agg(
-            pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len()
-        )
+    ranks = (
+        values.filter(category="", measure="MRR").with_columns(value=rank).group_by(_FACTS[:-1], maintain_order=True)
+    )
+    return pl.concat(
+        ranks.agg(pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len())
         for measure, share in QUARTILES.items()
-    ]
-    return pl.concat(parts)
+    )
 
 
-def category_means(values: pl.DataFrame, corpus: str, system: str, seed: int) -> pl.DataFrame:
+def category_means(values: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Return the mean over the classes of each category of :func:`values_of` in percent, resampled by paper.
 
     Columns: ``corpus``, ``system``, ``category``, ``measure``, ``value``, ``low``, ``high``, ``draws``.
     """
-    percent = values.with_columns(pl.col("value") * 100, category=_CATEGORY)
-    design = Design(row=(), of=("category", "measure"), item="original", group="name", unit="original")
-    means = estimate(percent, design, seed, keep_draws=True)
-    facts = {"corpus": pl.lit(corpus), "system": pl.lit(system)}
-    return means.select(**facts, **{name: name for name in ("category", "measure", "value", "low", "high", "draws")})
+    systems = pl.Enum(values["system"].unique(maintain_order=True))
+    percent = values.with_columns(pl.col("value") * 100).sort(pl.col("system").cast(systems), maintain_order=True)
+    keys = ["corpus", "system", "category", "measure"]
+    design = Design(row=(), of=keys, item="original", group="name", unit="original")
+    return estimate(percent, design, seed, keep_draws=True).select(*keys, "value", "low", "high", "draws")
 
 
 def with_means(frame: pl.DataFrame) -> pl.DataFrame:
@@ -227,7 +224,7 @@ def optimality(by_category: pl.DataFrame, recipe: Recipe) -> Table:
     category, means = pl.col("category"), by_category.filter(measure="AOP-20")
     low, high = category.replace_strict(lows), category.replace_strict(highs)
     means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
-    cells = means.with_columns(column="category", mark=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
+    cells = means.with_columns(column="category", marks=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
     ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
     notes = [f"* optimal: {ranges}. {_BRACKETS}", *recipe.limitations]
     return _table_of_cells("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
@@ -339,23 +336,16 @@ def _table_of_cells(
 ) -> Table:
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus.
 
-    A value is followed by the ``mark`` of its cell, if any, and by its interval. ``frame`` has the figures of the
+    A value is followed by the ``marks`` of its cell, if any, and by its interval. ``frame`` has the figures of the
     table.
     """
-
-    def text(row: Mapping[str, Any]) -> str:
-        interval = "" if row["low"] is None else f" [{row['low']:.1f}, {row['high']:.1f}]"
-        return f"{row['value']:.1f}{row.get('mark') or ''}{interval}"
-
-    rows = cells.drop_nulls("value")
-    texts = pl.Series([text(row) for row in rows.iter_rows(named=True)], dtype=pl.String)
-    wide = rows.select("corpus", "system", "column", value=texts).pivot(
-        on="column", index=["corpus", "system"], values="value"
-    )
-    wide = wide.sort(pl.col("corpus").cast(pl.Enum(wide["corpus"].unique(maintain_order=True))), maintain_order=True)
-    label = pl.format("{} {}", "corpus", "system").alias("")
-    shown = wide.select(label, *(name for name in columns if name in wide.columns))
-    return frame_table(name, title, frame, notes, shown=shown)
+    shown = cells.drop_nulls("value").filter(pl.col("column").is_in(columns))
+    corpora, order = (pl.Enum(names) for names in (shown["corpus"].unique(maintain_order=True), columns))
+    shown = shown.with_columns(system=pl.format("{} {}", "corpus", "system"))
+    systems = pl.Enum(shown.sort(pl.col("corpus").cast(corpora))["system"].unique(maintain_order=True))
+    shown = shown.sort(pl.col("system").cast(systems), pl.col("column").cast(order))
+    texts = {key: str(cell) for key, cell in cells_of(shown, "system", "column", form=Form(1)).items()}
+    return grid(name, title, "", texts, notes, frame)
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""Tables of figures: averages, differences and costs (Singh et al. 2023, table 2).
+"""Tables of figures: averages, differences, correlations (Singh et al. 2023, tables 2 and 3, appendix G).
 
 Figures are a frame with one row for each system and reported figure. Columns: ``system``, ``task``, ``title``,
 ``format``, ``in_train``, ``averaged`` (whether averages include it), ``measure`` (all measures, if the figure is their
@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
+from pipeline.measure.statistics import Floats
 from pipeline.scores.page.parts import Chart, HeatMap, Part
-from pipeline.scores.tables import Cell, Column, Table, Value, frame_table, grid, percent
-from pipeline.studies.common import series
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, by_label, correlation_heat
+from pipeline.scores.tables import Column, Table, frame_table, grid, percent
+from pipeline.studies.common import cells_of, formatted, series, texts_of
 from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, domain_of, entries
 
 _SCIDOCS = pl.col("task").str.starts_with("scidocs_")
+LEAST_SYSTEMS = 3
+"""Minimum number of systems of a correlation."""
+
 GROUPS = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train"), "average": pl.lit(True)}
 GROUPS_OF_25 = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_train") & ~_SCIDOCS, "scidocs": _SCIDOCS,
                 "average": pl.lit(True)}  # fmt: skip
@@ -33,10 +36,11 @@ GROUPS_OF_25 = {"in-train": pl.col("in_train"), "out-of-train": ~pl.col("in_trai
 
 FigureArtifacts = Mapping[tuple[Entry, str], Artifact]
 """The figures of each task and system."""
-Row = dict[str, Any]
 
 _MEAN = ("value", "low", "high", "figures")
-_FACTS_HEADER = "trained, files, items, mean time"
+_TITLE = pl.format("{}, {}", "title", "measure")
+_ENDS = pl.col("low", "high").fill_null(pl.col("value"))
+"""Ends of intervals; a value without an interval is its own end."""
 
 
 def read_figures(artifacts: FigureArtifacts, folder: Folder) -> pl.DataFrame:
@@ -118,12 +122,10 @@ def seeds(figures: pl.DataFrame, repeats: Sequence[pl.DataFrame]) -> Table:
     fits = pl.concat([figures, *repeats]).group_by(keys, maintain_order=True)
     frame = fits.agg(seeds=pl.len(), mean=pl.col("value").mean(), deviation=pl.col("value").std())
     frame = frame.filter(pl.col("seeds") > 1)
-    cells: dict[tuple[str, str], Value] = {
-        (f"{row['title']}, {row['measure']}", row["system"]): f"{percent(row['mean'])} ± {percent(row['deviation'])}"
-        for row in frame.iter_rows(named=True)
-    }
+    cells = cells_of(frame.rename({"mean": "value"}), _TITLE, "system")
+    texts = {key: str(cell) for key, cell in cells.items()}
     notes = (f"Mean and deviation over {frame['seeds'].max()} seeds of the fits; data and draws are the same.",)
-    return grid("seeds", "SciRepEval: probes over seeds", "task", cells, notes, frame)
+    return grid("seeds", "SciRepEval: probes over seeds", "task", texts, notes, frame)
 
 
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
@@ -150,25 +152,22 @@ def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, s
     The earlier edition has SciDocs apart. ``samples`` are the tasks that are evaluated on a training sample.
     """
     experiment, total = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
-    rows, cells, printed_cells = [], dict[tuple[str, Column], Value](), dict[tuple[str, Column], Value]()
-    for row in means.filter(format="").drop("format").iter_rows(named=True):
-        name, group = row["system"], row["group"]
-        printed = registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}")
-        cells[name, Column("measured", group)] = _cell(row)
-        printed_cells[name, Column("published", group)] = None if printed is None else f"{printed:.1f}"
-        rows.append({"system": name, "group": group, "published": printed, **row})
-    in_train, all_figures = (
-        next(row["figures"] or 0 for row in rows if row["group"] == g) for g in ("in-train", "average")
-    )
+    averages = means.filter(format="").drop("format")
+    keys = averages.select("system", "group").rows()
+    printed = [registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}") for name, group in keys]
+    cells = cells_of(averages.with_columns(_ENDS), "system", "group", pl.lit("measured"))
+    if any(printed):
+        texts = (None if figure is None else f"{figure:.1f}" for figure in printed)
+        cells |= {(name, Column("published", group)): text for (name, group), text in zip(keys, texts, strict=True)}
+    figures_of = dict(averages.select("group", pl.col("figures").fill_null(0)).iter_rows())
     notes = [
-        f"Means of {in_train} in-train and {all_figures - in_train} out-of-train figures; of the whole benchmark 7 "
-        f"and {total}.",
+        f"Means of {figures_of['in-train']} in-train and {figures_of['average'] - figures_of['in-train']} out-of-train "
+        f"figures; of the whole benchmark 7 and {total}.",
         "Intervals: 95%, bootstrap over test items, with repetitions of few-shot rows, or over blocks of S2AND.",
     ]
     if samples:
         notes.append(f"Samples of training data, not comparable with published figures: {', '.join(samples)}.")
-    cells |= printed_cells if any(printed_cells.values()) else {}
-    frame = pl.DataFrame(rows, infer_schema_length=None)
+    frame = averages.select("system", "group", pl.Series("published", printed, pl.Float64), *_MEAN)
     return grid("averages", "SciRepEval: averages over tasks", "system", cells, notes, frame)
 
 
@@ -182,7 +181,7 @@ def best_of(means: pl.DataFrame) -> str:
 def formats(means: pl.DataFrame) -> Table:
     """Return the averages by format."""
     rows = means.filter(pl.col("group") != "average", pl.col("format") != "")
-    cells = {(row["system"], Column(row["group"], row["format"])): _cell(row) for row in rows.iter_rows(named=True)}
+    cells = cells_of(rows.with_columns(_ENDS), "system", "format", pl.col("group"))
     return grid("formats", "SciRepEval: averages by format", "system", cells, frame=rows)
 
 
@@ -193,37 +192,38 @@ def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Tabl
     which no entry has. ``columns`` has the encoder of each format, and of ad-hoc queries; ``means`` has their names
     with a tilde before.
     """
-    rows, cells = [], dict[tuple[str, str], Value]()
-    of_system = means.rows_by_key(("system", "group", "format"), named=True, unique=True)
-    for group, kind, (column, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items()):
-        printed = registry.published(name).get(f"scirepeval-codes.{group}-{kind}") if edition == 24 else None
-        row = of_system[f"~{name}", group, kind]
-        rows.append({"group": group, "format": kind, "vectors": column, "published": printed, **row})
-        fraction = None if printed is None else printed / 100
-        cells[f"{kind}, {group}", column] = None if row["value"] is None else Cell(row["value"], published=fraction)
+    rows = [
+        (group, kind, column, registry.published(name).get(f"scirepeval-codes.{group}-{kind}"), f"~{name}")
+        for group, kind, (column, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items())
+    ]
+    schema = {
+        "group": pl.String,
+        "format": pl.String,
+        "vectors": pl.String,
+        "published": pl.Float64,
+        "system": pl.String,
+    }
+    printed = pl.DataFrame(rows, schema, orient="row").with_columns(pl.when(edition == 24).then("published"))
+    frame = printed.join(means, on=["system", "group", "format"], maintain_order="left")
+    figures = frame.select("group", "format", "vectors", "value", published=pl.col("published") / 100)
     notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, for which the paper takes one task per row."
     ]
-    frame = pl.DataFrame(rows, infer_schema_length=None)
+    cells = cells_of(figures, pl.format("{}, {}", "format", "group"), "vectors")
     return grid("codes", "SciRepEval: confusion of formats", "tasks", cells, notes, frame)
 
 
 def tasks(figures: pl.DataFrame) -> Table:
     """Return every figure, with the domain, files, items and mean time of its task."""
     frame = figures.with_columns(figure=pl.int_range(pl.len()).over("system")).sort("figure", maintain_order=True)
-    value, several = pl.col("value"), len(_systems(figures)) > 1
-    rows = frame.with_columns(
-        best=(value == value.max().over("figure")) & several, seconds_mean=pl.col("seconds").mean().over("figure")
-    ).rows(named=True)
-    cells = dict[tuple[str, str], Value]()
-    label = "{title}, {measure}".format_map
-    for row in rows:
-        cells[label(row), row["system"]] = _cell(row, best=row["best"])
-    for row in rows:
-        trained = "in-train" if row["in_train"] else "out-of-train"
-        facts = f"{trained}, {row['files']}, {row['items']:,}, {row['seconds_mean']:.0f} s"
-        cells |= {(label(row), "domain"): domain_of(row["task"]), (label(row), _FACTS_HEADER): facts}
+    several, highest = len(_systems(figures)) > 1, pl.col("value").max().over("figure")
+    cells = cells_of(frame.with_columns(_ENDS, best=(pl.col("value") == highest) & several), _TITLE, "system")
+    seconds = pl.col("seconds").mean().over("figure").map_elements("{:.0f} s".format, pl.String)
+    trained = pl.when("in_train").then(pl.lit("in-train")).otherwise(pl.lit("out-of-train"))
+    facts = pl.concat_str(trained, "files", formatted("items", ","), seconds, separator=", ")
+    domain = pl.col("task").map_elements(domain_of, pl.String)
+    shown = frame.select(_TITLE, domain=domain, **{"trained, files, items, mean time": facts})
     notes = ["Proximity and search rank by Euclidean distance, whatever the encoder's own distance."]
     if "s2and" in figures["task"]:
         notes.append(
@@ -231,7 +231,7 @@ def tasks(figures: pl.DataFrame) -> Table:
             "another fifth can move the figure by more than the interval holds."
         )
     names = ("task", "measure", "system", "value", "low", "high", "items", "in_train", "files", "seconds")
-    return grid("tasks", "SciRepEval: tasks", "task", cells, notes, frame.select(names))
+    return grid("tasks", "SciRepEval: tasks", "task", cells | texts_of(shown), notes, frame.select(names))
 
 
 def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table | None:
@@ -249,11 +249,11 @@ def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table | None:
     ]  # fmt: skip
     if not frames:
         return None
-    frame, cells = pl.concat(frames), dict[tuple[str, str], Value]()
-    for row in frame.iter_rows(named=True):
-        measure, _, size = row["measure"].partition("@")
-        label = f"{measure}, {size or 'all'}" if entries()[row["task"]].few_shot else row["measure"]
-        cells[f"{row['title']}, {label}", row["system"]] = _cell(row)
+    frame = pl.concat(frames)
+    with_rows = pl.col("task").is_in([entry.name for entry in entries().values() if entry.few_shot])
+    name, size = (pl.col("measure").str.split("@").list.get(place, null_on_oob=True) for place in (0, 1))
+    label = pl.when(with_rows).then(pl.format("{}, {}", name, size.fill_null("all"))).otherwise("measure")
+    cells = cells_of(frame.with_columns(_ENDS), pl.format("{}, {}", "title", label), "system")
     notes = (
         "A figure of the table of tasks is the mean of these. all: every training paper; a number: a few-shot row.",
     )
@@ -263,18 +263,16 @@ def parts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table | None:
 
 def difference_table(differences: pl.DataFrame) -> Table:
     """Return the differences over all figures (:func:`differences`)."""
-    frame, cells = differences.filter(format="").drop("format"), dict[tuple[str, str], Value]()
-    for row in frame.iter_rows(named=True):
-        cells[row["system"], "difference"] = _cell(row)
-        cells[row["system"], "effect"] = None if row["effect"] is None else f"{row['effect']:+.2f}"
-        cells[row["system"], "p"] = f"{row['p']:.4f}"
-        cells[row["system"], "better"] = f"{row['better']} of {row['figures']}"
+    frame = differences.filter(format="").drop("format")
+    cells = cells_of(frame.with_columns(_ENDS), "system", pl.lit("difference"))
+    better = pl.format("{} of {}", "better", "figures")
+    texts = texts_of(frame.select("system", formatted("effect", "+.2f"), formatted("p", ".4f"), better=better))
     notes = (
         "p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items. Effect: the "
         "difference over its deviation between tasks.",
     )
     title = f"SciRepEval: differences from {frame['baseline'][0]}"
-    return grid("differences", title, "system", cells, notes, frame)
+    return grid("differences", title, "system", cells | texts, notes, frame)
 
 
 def gains(differences: pl.DataFrame, provenance: str) -> Chart:
@@ -310,9 +308,43 @@ def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table:
     return frame_table("counts", "SciRepEval: what was read and left out", frame, shown=shown)
 
 
+def correlation_table(figures: pl.DataFrame) -> Table:
+    """Return, for each figure, the figure that correlates most with it over systems; the CSV file has all pairs."""
+    labels, matrix = _correlations(figures)
+    keys = pl.DataFrame([*itertools.product(labels, labels)], ["figure", "other"], orient="row")
+    pairs = keys.with_columns(correlation=pl.Series(matrix.ravel())).fill_nan(None)
+    pairs = pairs.with_columns(pl.when(pl.col("figure") != pl.col("other")).then("correlation"))
+    highest = pl.col("correlation").max()
+    other = pl.col("other").sort_by("correlation", descending=True, nulls_last=True, maintain_order=True).first()
+    nearest = pl.when(highest.is_not_null()).then(other).alias("nearest")
+    rows = pairs.group_by("figure", maintain_order=True).agg(nearest, highest)
+    pairs, title = pairs.filter(pl.col("figure") != pl.col("other")), "SciRepEval: correlation of figures over systems"
+    return frame_table("correlations", title, pairs, (), decimals=2, shown=rows)
+
+
+def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
+    """Return the correlation of each two figures over systems (Singh et al. 2023, appendix G)."""
+    names, matrix = _correlations(figures)
+    cells = pl.DataFrame(matrix).fill_nan(None).rows()
+    return HeatMap("Correlation of tasks over systems", "task", names, names, {"correlation": cells}, source)
+
+
+def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return labels and Pearson's correlations over systems, ``[figures, figures]``; NaN for a constant figure."""
+    names, values = _by_label(figures)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return names, np.corrcoef(values, rowvar=False).reshape(len(names), -1)
+
+
+def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+    """Return the labels of the figures, and float64 ``[systems, figures]``."""
+    systems = figures.partition_by("system", maintain_order=True)
+    return systems[0]["label"].to_list(), np.array([system["value"] for system in systems])
+
+
 def heats(figures: pl.DataFrame, confusion: Table | None, source: str) -> Iterator[Part]:
     """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
-    systems, (names, values) = _systems(figures), by_label(figures)
+    systems, (names, values) = _systems(figures), _by_label(figures)
     yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
     if len(systems) >= LEAST_SYSTEMS:
         yield correlation_heat(figures, source)
@@ -324,10 +356,3 @@ def heats(figures: pl.DataFrame, confusion: Table | None, source: str) -> Iterat
 
 def _systems(figures: pl.DataFrame) -> list[str]:
     return list(figures["system"].unique(maintain_order=True))
-
-
-def _cell(row: Row, *, best: bool = False) -> Value:
-    if row["value"] is None:
-        return None
-    low, high = (row["value"] if row[bound] is None else row[bound] for bound in ("low", "high"))
-    return Cell(row["value"], low, high, best=best)

@@ -25,7 +25,6 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import drawn, require_made
 from pipeline.studies.scirepeval import costs, report, steps
-from pipeline.studies.scirepeval.correlations import LEAST_SYSTEMS, correlation_heat, correlation_table
 from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries, published_of
@@ -234,9 +233,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         tables.append(report.difference_table(differences))
         charts.append(report.gains(differences, ", ".join(sources)))
         drawings += drawn([("gains", charts[0], "difference")])
-    if len(recipe.names) >= LEAST_SYSTEMS:
-        tables.append(correlation_table(figures))
-        heat = correlation_heat(figures, "")
+    if len(recipe.names) >= report.LEAST_SYSTEMS:
+        tables.append(report.correlation_table(figures))
+        heat = report.correlation_heat(figures, "")
         draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
         drawings.append(StudyFigure("correlations", draw))
     repeats = {key: make(task) for key, task in plan.repeats.items() if key[0] not in damaged}

@@ -6,12 +6,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
-from pipeline.studies.neighbours.corpus import NeighbourPoolConfig, pool_task
 from pipeline.studies.neighbours.figures import marked
 from pipeline.studies.neighbours.operators import CLASSES
-from pipeline.studies.neighbours.plan import RankedPool, read_quality
+from pipeline.studies.neighbours.plan import read_quality
 from pipeline.studies.neighbours.study import best_of_titles, category_means, correlation, means_of, with_means
 from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
 
@@ -61,7 +59,9 @@ def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> N
         shares = random.random(150)
         rows = [(paper, name, "AOP-10", share) for name in ("T_ARot", "T_AShuff") for paper, share in enumerate(shares)]
         values = pl.DataFrame(rows, ["original", "name", "measure", "value"], orient="row")
-        frames.append(category_means(values, corpus, "bm25", 13 + number))
+        facts = {"corpus": corpus, "system": "bm25", "category": "LL-PS"}
+        values = values.with_columns(**{name: pl.lit(fact) for name, fact in facts.items()})
+        frames.append(category_means(values, 13 + number))
         expected = 100 * np.array([shares.mean() + z * shares.std() / np.sqrt(150) for z in (0, -1.96, 1.96)])
         assert frames[-1].select("value", "low", "high").row(0) == pytest.approx(expected, abs=0.6)
     means = with_means(pl.concat(frames))
@@ -71,15 +71,16 @@ def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> N
     assert len(with_means(frames[0])) == 1
 
 
-def test_draws_of_few_and_of_many_papers_stand_in_one_frame(corpus: Artifact) -> None:
+def test_draws_of_few_and_of_many_papers_stand_in_one_frame() -> None:
     """Intervals of fewer than 100 papers take more resamples."""
-    pool = pool_task(corpus, NeighbourPoolConfig())
-    ranked, means = RankedPool(pool, "bm25", pool, ()), []
-    for papers in (50, 120):
-        values = pl.DataFrame({"original": range(papers), "value": np.linspace(0, 1, papers)})
-        named = values.with_columns(name=pl.lit("title"), measure=pl.lit("MRR"))
-        means.append(means_of(named, "one", ranked, 13))
-    assert pl.concat(means)["draws"].list.len().drop_nulls().to_list() == [10_000, 1_000]
+    facts = {"corpus": "one", "system": "bm25", "task": "I", "category": "", "measure": "MRR"}
+    values = pl.concat(
+        pl.DataFrame({"original": range(papers), "value": np.linspace(0, 1, papers)}).with_columns(
+            name=pl.lit(name), **{key: pl.lit(fact) for key, fact in facts.items()}
+        )
+        for name, papers in (("few", 50), ("many", 120))
+    )
+    assert means_of(values, 13)["draws"].list.len().drop_nulls().to_list() == [10_000, 1_000]
 
 
 def test_brittleness_of_similar_neighbours_is_correlated_with_quality() -> None:
