@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import counted, digest, format_count, from_mapping
 from pipeline.core.errors import InputError
@@ -72,24 +73,11 @@ class Recipe:
     seed: int
 
 
-class Drawn(NamedTuple):
-    """Draws of the intervals of a benchmark: those of the tables that show the same figures.
-
-    Attributes:
-        item: name of the set of queries.
-        seed: seed of the draws.
-        resamples: number of resamples.
-    """
-
-    item: str
-    seed: int
-    resamples: int
-
-
 class Board(NamedTuple):
-    """The benchmarks of workspaces, and a sentence on pools that are none; empty if there are none."""
+    """The benchmarks of workspaces, the workspaces, and a sentence on pools that are none (empty without such)."""
 
     benchmarks: Sequence[Benchmark]
+    roots: Sequence[Path]
     left_out: str
 
 
@@ -108,7 +96,10 @@ class Benchmark:
         sources: folder names of the rankings or figures of each system.
         commands: command that reproduces each system's figure.
         values: value of each query (or task), float64 ``[systems, queries]``.
-        drawn: what the intervals resample.
+        item: name of the set of queries, which seeds the intervals; like ``seed`` and ``resamples`` it is that of the
+            tables that show the same figures.
+        seed: seed of the intervals.
+        resamples: number of resamples.
         units: resampling unit of each query: the paper, for titles and neighbours; else the query itself.
         figures: value and ends of its interval, float64 ``[3, systems]``.
         p_values: p-values of all pairs with Holm's correction, float64 ``[systems, systems]``.
@@ -126,7 +117,9 @@ class Benchmark:
     sources: Sequence[Sequence[str]]
     commands: Sequence[str]
     values: Floats
-    drawn: Drawn
+    item: str
+    seed: int
+    resamples: int
     units: Sequence[str]
     figures: Floats
     p_values: Floats
@@ -149,20 +142,16 @@ class Benchmark:
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> Board:
-    """Return the benchmarks of workspaces with at least two systems, by kind and name.
+def read_benchmarks(workspace: Workspace, recipe: Recipe, system: str = "") -> Board:
+    """Return the benchmarks of the recipe's workspaces with at least two systems, by kind and name.
 
     Of the drawn pools of a corpus, those that the recipe chooses count, else one suite of each
-    (:func:`pipeline.studies.leaderboard.suites.chosen`).
-
-    Args:
-        roots: the workspaces.
-        recipe: the settings.
-        system: system whose pools are preferred; empty: none.
+    (:func:`pipeline.studies.leaderboard.suites.chosen`), before others one that has ``system``.
 
     Raises:
-        InputError: a choice of the recipe matches nothing.
+        InputError: there are none, or a choice of the recipe matches nothing.
     """
+    roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
     stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
     all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     every = recipe.benchmarks or recipe.pools == (ALL,)
@@ -188,7 +177,11 @@ def read_benchmarks(roots: Sequence[Path], recipe: Recipe, system: str = "") -> 
             raise InputError(f"--benchmarks {pattern!r} is the name of none", f"Choose from {all_names or 'none'}")
     if recipe.benchmarks:
         benchmarks = [b for b in benchmarks if any(_is_named(b, pattern) for pattern in recipe.benchmarks)]
-    return Board(benchmarks, "" if recipe.pools else left_out(all_runs, runs))
+    if not benchmarks:
+        where = ", ".join(map(str, roots))
+        problem = f"two systems must be scored on one benchmark, got none in {where}"
+        raise InputError(problem, "Run mdcr demo or mdcr eval")
+    return Board(benchmarks, roots, "" if recipe.pools else left_out(all_runs, runs))
 
 
 def _is_named(benchmark: Benchmark, pattern: str) -> bool:
@@ -242,8 +235,7 @@ def _of_pools(
         kind, _name(kind, settings, corpus, run) + part, run["field"], run["size"], run["year"], measure, best,
         [system_runs["ranking"].to_list() for system_runs in ordered],
         [_command(kind, corpus, system_runs.row(-1, named=True)) for system_runs in ordered], table,
-        Drawn(item, seed, len(found["draws"][0])),
-        units, found.select("value", "low", "high").to_numpy().T,
+        item, seed, len(found["draws"][0]), units, found.select("value", "low", "high").to_numpy().T,
         all_pairs(by_unit({item: table}, {item: units})[0][0], seed=recipe.seed, item=item), runs, scores,
     )  # fmt: skip
 
@@ -320,7 +312,7 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
                 "scirepeval", f"SciRepEval: {kind}, {counted(len(tasks), 'task')}", kind, None, None, MEAN, best,
                 [[name for name, _ in full[system]] for system in best],
                 [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
-                Drawn(kind, recipe.seed, len(tables[0]["draws"][0])), tasks,
+                kind, recipe.seed, len(tables[0]["draws"][0]), tasks,
                 means.select("value", "low", "high").to_numpy().T,
                 all_pairs(table, seed=recipe.seed, item=digest(tasks)),
             )  # fmt: skip

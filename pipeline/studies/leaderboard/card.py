@@ -32,7 +32,7 @@ from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import BRACKETS
 from pipeline.studies.leaderboard import study
-from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark
+from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark, read_benchmarks
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
 from pipeline.studies.leaderboard.costs import costs, leak, parts_of, sources_of
 from pipeline.studies.leaderboard.modelcard import CARD, index_of
@@ -53,7 +53,7 @@ class Recipe(LeaderboardRecipe):
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
-    roots, (all_benchmarks, left_out) = study.benchmarks_of(workspace, recipe, recipe.model)
+    all_benchmarks, roots, left_out = read_benchmarks(workspace, recipe, recipe.model)
     model = _scored_as(recipe.model, all_benchmarks)
     benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.systems]
     if not benchmarks:
@@ -110,14 +110,14 @@ def _difference(
 ) -> dict[str, Any]:
     """Return the estimate of a system against another on some queries, in a family of so many ``tests``."""
     both = benchmark.values[[benchmark.systems.index(system) for system in pair]][:, queries]
-    item, units = benchmark.drawn.item if name == benchmark.name else name, pl.Series(benchmark.units).filter(queries)
+    item, units = benchmark.item if name == benchmark.name else name, pl.Series(benchmark.units).filter(queries)
     values = tall({item: both}, pl.DataFrame({"side": ["first", "second"]}))
     values = values.with_columns(
         unit=units.gather(values["item"]), measure=pl.lit(None if benchmark.measure == MEAN else benchmark.measure)
     )
     design = Design(row=("side",), item="item", group="group", unit="unit")
-    draws = Draws(resamples=benchmark.drawn.resamples, tests=tests)
-    test: dict[str, Any] = estimate(values, design, benchmark.drawn.seed, ("second",), draws).row(0, named=True)
+    draws = Draws(resamples=benchmark.resamples, tests=tests)
+    test: dict[str, Any] = estimate(values, design, benchmark.seed, ("second",), draws).row(0, named=True)
     return test
 
 
@@ -243,7 +243,7 @@ def weights_of(workspace: Workspace, recipe: Recipe, target: Path) -> list[Path]
 
     ``target`` is one of them if its content is that of the vectors, wherever the weights were read.
     """
-    roots, (benchmarks, _) = study.benchmarks_of(workspace, recipe, recipe.model)
+    benchmarks, roots, _ = read_benchmarks(workspace, recipe, recipe.model)
     parts = parts_of(sources_of(benchmarks).get(recipe.model, ()), Sources(roots))
     manifests = [part.artifact.manifest for part in parts if part.artifact]
     if len(parts) != 1 or not manifests or "encoder" not in manifests[0].config:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.config import counted, format_count
-from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.measure.ranks import letters, standings
 from pipeline.scores.average import Draws
@@ -21,7 +19,7 @@ from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value, frame_table
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.leaderboard.benchmarks import Benchmark, Board, Recipe, read_benchmarks
+from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import costs, leak
 
 _LIMITS = {
@@ -43,16 +41,6 @@ _CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(
 _FIGURES = ("value", "low", "high", "rank", "rank_low", "rank_high")
 
 
-def benchmarks_of(workspace: Workspace, recipe: Recipe, system: str = "") -> tuple[list[Path], Board]:
-    """Return the workspaces and the benchmarks of a recipe, those of a system before others."""
-    roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
-    board = read_benchmarks(roots, recipe, system)
-    if board.benchmarks:
-        return roots, board
-    where = ", ".join(map(str, roots))
-    raise InputError(f"two systems must be scored on one benchmark, got none in {where}", "Run mdcr demo or mdcr eval")
-
-
 def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield nothing: the scores come from other commands."""
     yield from ()
@@ -60,7 +48,7 @@ def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the standings with costs, all figures, and the ranks with each benchmark left out."""
-    roots, (benchmarks, left_out) = benchmarks_of(workspace, recipe)
+    benchmarks, roots, left_out = read_benchmarks(workspace, recipe)
     cost_of = {row["system"]: row for row in costs(roots, benchmarks).iter_rows(named=True)}
     overall, *without = _standings(benchmarks, cost_of, recipe.alpha, left_out)
     best = overall.frame.row(0, named=True)
@@ -145,7 +133,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
             records.append({"label": system} | row | {
                 "similar": [name for name, is_similar in comparisons if is_similar and name != system],
                 "rankings": benchmark.sources[index],
-                "drawn": f"{benchmark.drawn.resamples:,} resamples of queries, seed {benchmark.drawn.seed}",
+                "drawn": f"{benchmark.resamples:,} resamples of queries, seed {benchmark.seed}",
             })  # fmt: skip
     heads = ("benchmark", "measure", "value", "rank", "group", *_OF_BENCHMARK, *_COSTS, "leak")
     notes = (

@@ -38,9 +38,8 @@ from pipeline.sources.content import read_blocks
 from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import System
-from pipeline.studies.leaderboard.benchmarks import Recipe
+from pipeline.studies.leaderboard.benchmarks import Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import Costs, costs, named_as_file, write_costs
-from pipeline.studies.leaderboard.study import benchmarks_of
 
 _MANIFEST = "manifest.json"
 _LARGEST = 2**28
@@ -76,7 +75,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    roots, (benchmarks, _) = benchmarks_of(workspace, recipe, system)
+    benchmarks, roots, _ = read_benchmarks(workspace, recipe, system)
     scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
     runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []

@@ -139,8 +139,8 @@ def means_of(values: pl.DataFrame, seed: int) -> pl.DataFrame:
     percent = values.with_columns(pl.col("value") * 100)
     means = estimate(percent, Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
     means = means.select(*_FACTS, "value", "low", "high", "draws", queries="items")
-    means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed")
-    return means.sort(pl.int_range(pl.len()).min().over("corpus", "system", "task"), maintain_order=True)
+    means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed").with_row_index("order")
+    return means.sort(pl.col("order").min().over("corpus", "system", "task"), maintain_order=True).drop("order")
 
 
 def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:

@@ -212,10 +212,10 @@ def _grades(entry: Entry, folder: Folder, split: str, counts: Counter[str]) -> p
             raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
         rows.append((query, candidate, int(grade)))
     schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Int64}
-    judged = pl.DataFrame(rows, schema, orient="row")
+    judged = pl.DataFrame(rows, schema, orient="row").with_row_index("order")
     pairs = judged.unique(["query", "candidate"], keep="first", maintain_order=True)
     counts["judgements_repeated"] += len(judged) - len(pairs)
-    return pairs.sort(pl.int_range(pl.len()).min().over("query"), maintain_order=True)
+    return pairs.sort(pl.col("order").min().over("query"), "order").drop("order")
 
 
 def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str, str, Any]]:

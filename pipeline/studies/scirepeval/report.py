@@ -204,7 +204,7 @@ def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Tabl
         "system": pl.String,
     }
     printed = pl.DataFrame(rows, schema, orient="row").with_columns(pl.when(edition == 24).then("published"))
-    frame = printed.join(means, on=["system", "group", "format"], maintain_order="left")
+    frame = printed.join(means, on=["system", "group", "format"], maintain_order="left").drop("system")
     figures = frame.select("group", "format", "vectors", "value", published=pl.col("published") / 100)
     notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "

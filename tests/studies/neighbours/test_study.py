@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import pipeline as interface
 from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
 from pipeline.scores.facts import artifact_of
 from pipeline.studies.base import find
@@ -161,7 +162,7 @@ def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[s
 
 
 def board(root: Path) -> Sequence[Benchmark]:
-    return read_benchmarks([root], read_recipe(find("leaderboard").default_recipe, Recipe, {})).benchmarks
+    return read_benchmarks(interface.open(root), read_recipe(find("leaderboard").default_recipe, Recipe, {})).benchmarks
 
 
 def test_the_leaderboard_has_the_intervals_of_the_table_of_titles(root: Path, study: Any) -> None:

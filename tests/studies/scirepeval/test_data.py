@@ -222,13 +222,15 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
 
 def test_stated_rules_are_counted(tmp_path: Path) -> None:
     rows = [{"paper_id": f"p{n}", "label": [] if n == 45 else [n % 3]} for n in range(40, 60)]
-    twice = [{"query_id": "q0", "cand_id": f"p{c}", "score": s} for c, s in ((10, 1), (11, 0), (11, 2))]
+    judgements = (("q0", 10, 1), ("q1", 12, 1), ("q0", 11, 0), ("q0", 11, 2))
+    twice = [{"query_id": query, "cand_id": f"p{paper}", "score": score} for query, paper, score in judgements]
     parts = {JUDGED.format("fos", "train"): rows[:12], LABELS.format("fos"): rows}
     folder = Folder(write(tmp_path, changes={**parts, LABELS.format("trec_covid"): twice}))
     assert load_labelled(TASKS["fos"], folder).counts["papers_without_label"] == 2
     judged = load_judged(TASKS["trec_covid"], folder)
     assert judged.keys.counts["judgements_repeated"] == 1
-    assert judged.pairs.rows() == [("q0", "p10", 1), ("q0", "p11", 0)]  # the first of two counts
+    expected = [("q0", "p10", 1), ("q0", "p11", 0), ("q1", "p12", 1)]  # the first of two counts
+    assert judged.pairs.rows() == expected  # each query's together
 
 
 def test_ids_without_a_text_are_left_out_and_counted(tmp_path: Path) -> None:
