@@ -19,6 +19,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import Contrast, contrasts
@@ -46,11 +47,11 @@ class Recipe(PoolsRecipe):
     """Settings of the study, which ``overlap.toml`` explains."""
 
     field: str
-    years: tuple[int, ...]
+    years: tuple[int, ...] = required("publication years of the queries, a pool for each")
     size: str
-    baseline: str
-    cutoffs: Mapping[str, int]
-    training: Mapping[str, str]
+    baseline: str = required("the system without training data")
+    cutoffs: Mapping[str, int] = required("last year of training data, where models.toml has none, by system")
+    training: Mapping[str, str] = required("by system, a file with the ids of papers it was trained on")
 
     @property
     def selections(self) -> list[Selection]:

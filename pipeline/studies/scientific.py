@@ -11,6 +11,7 @@ import polars as pl
 
 from pipeline.api import Workspace, selection
 from pipeline.core.files import resolved
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
@@ -28,17 +29,17 @@ from pipeline.studies.base import Study, StudyResult
 from pipeline.studies.common import BRACKETS, pool_result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study, which ``scientific.toml`` explains."""
 
-    input: str
-    tasks: str
-    systems: str
-    baseline: str
-    depth: int
-    measures: tuple[str, ...]
-    seed: int
+    input: str = required("folder with a folder for each task, as mdcr fetch mteb writes them")
+    tasks: str = required("names of tasks of MTEB, or scientific: all that mdcr fetch mteb has")
+    systems: str = required("what ranks, with commas; mteb:NAME takes its prompts for each task")
+    baseline: str = required("the system that the others are tested against")
+    depth: int = required("ranks kept of each query; mteb keeps 1,000")
+    measures: tuple[str, ...] = required("what is shown; systems are ranked by the first")
+    seed: int = required("seed of resamples and tests")
 
 
 def _corpora(recipe: Recipe) -> dict[str, Task]:

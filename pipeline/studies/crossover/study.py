@@ -19,6 +19,7 @@ from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
@@ -47,11 +48,11 @@ class Recipe(PoolsRecipe):
 
     field: str
     year: int
-    sizes: tuple[str, ...]
-    kinds: tuple[str, ...]
+    sizes: tuple[str, ...] = required("numbers of candidates, such as 2k; smaller pools are subsets of larger ones")
+    kinds: tuple[str, ...] = required("kinds of negatives: random, graph, matched, model")
     samples: int
-    sparse: str
-    budgets: tuple[int, ...]
+    sparse: str = required("what dense systems are compared with; bm25:tuned has the parameters of the largest pool")
+    budgets: tuple[int, ...] = required("numbers of ranked lists (a query on one sample) to split")
 
     def __post_init__(self) -> None:
         for kind in self.kinds:

@@ -44,12 +44,12 @@ _FILE = "pools.json"
 class Recipe(CollectionRecipe):
     """Settings of the study, which ``facet_pools.toml`` explains."""
 
-    systems: str
+    systems: str = required("whose candidates by the facet's sentences are pooled, as in facets")
     whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")
-    size: int
-    depth: int
-    annotators: int
-    seed: int
+    size: int = required("candidates of a query paper, cited ones not included")
+    depth: int = required("ranks of a system that are read")
+    annotators: int = required("lists of blank grades in the annotation files")
+    seed: int = required("seed of the starts and of the order in which annotators see the candidates")
 
     def __post_init__(self) -> None:
         if min(self.size, self.annotators, self.depth) < 1:

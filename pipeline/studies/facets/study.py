@@ -33,16 +33,16 @@ from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked
 class Recipe(CollectionRecipe):
     """Settings of the study, which ``facets.toml`` explains."""
 
-    facets: tuple[str, ...]
-    systems: str
+    facets: tuple[str, ...] = required("which facets")
+    systems: str = required("what ranks by the facet's sentences: any system, tfidf, or ot(ENCODER)")
     whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")
     ranked: str = required("folder of ranked pools, such as csfcube/sample_ranked_pools; empty: none", systems="kept")
-    baseline: str
-    relevant: int
-    measures: tuple[str, ...]
-    shown: tuple[str, ...]
-    standardised: bool
-    seed: int
+    baseline: str = required("the system that the others are compared with; empty: the first")
+    relevant: int = required("the least relevant grade")
+    measures: tuple[str, ...] = required("what is scored; csfcube-*: as the authors' script computes them")
+    shown: tuple[str, ...] = required("measures of the table; the last is drawn, tested, and scored by citations")
+    standardised: bool = required("true: values above those of random rankings, 0 to 1")
+    seed: int = required("seed of the intervals, tests and random rankings")
 
     def __post_init__(self) -> None:
         for facet in self.facets:

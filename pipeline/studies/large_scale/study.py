@@ -10,6 +10,7 @@ import polars as pl
 
 from pipeline.api import Workspace, selection
 from pipeline.core.errors import require_known
+from pipeline.core.settings import required
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.registry import trainings
 from pipeline.scores.average import Draws
@@ -35,15 +36,15 @@ _OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "s
 class Recipe(PoolsRecipe):
     """Settings of the study, which ``large_scale.toml`` explains; ``exclude`` names training queries (section 3.1)."""
 
-    fields: str
-    sizes: tuple[str, ...]
+    fields: str = required("of the 19 fields, with commas, or all; dataset: pools of all fields")
+    sizes: tuple[str, ...] = required("numbers of candidates, such as 200k, or all")
     year: int
     samples: int
     nested: bool
     positives: Literal["corpus", "prefiltered"]
-    baseline: str
-    training: tuple[str, ...]
-    own: Mapping[str, Mapping[str, Any]]
+    baseline: str = required("the system that the others are tested against")
+    training: tuple[str, ...] = required("files of ids of training papers, for the audit; empty: those of exclude")
+    own: Mapping[str, Mapping[str, Any]] = required("by field, its own sizes, year, queries or other settings of pools")
 
     @property
     def selections(self) -> list[Selection]:

@@ -20,6 +20,7 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import counted, digest, format_count, from_mapping
 from pipeline.core.errors import InputError
+from pipeline.core.settings import required
 from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.encode import names
@@ -61,16 +62,16 @@ MEAN = "mean"
 """Used in place of a measure: the mean over the tasks of a format."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study ``leaderboard``, which ``leaderboard.toml`` explains."""
 
-    workspaces: tuple[str, ...]
-    pools: tuple[str, ...]
-    benchmarks: tuple[str, ...]
-    measures: Mapping[str, str]
-    alpha: float
-    seed: int
+    workspaces: tuple[str, ...] = required("folders of further workspaces")
+    pools: tuple[str, ...] = required("settings of the drawn pools that count, or all; empty: one suite a corpus")
+    benchmarks: tuple[str, ...] = required("names of the benchmarks that count, with * for any text; empty: all")
+    measures: Mapping[str, str] = required("what each kind of benchmark is ranked by; other kinds do not count")
+    alpha: float = required("systems differ if their adjusted p-value is below it")
+    seed: int = required("seed of the tests, and of bootstraps that no other table shows")
 
 
 class Board(NamedTuple):

@@ -17,6 +17,7 @@ from pipeline.api import Workspace
 from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError, MdcrError, nearest
 from pipeline.core.schema import NO_YEAR
+from pipeline.core.settings import required
 from pipeline.encode import hub, names, registry
 from pipeline.measure.design import Design, Draws, corrected, estimate
 from pipeline.measure.estimates import POWER, share_of_clusters, tall
@@ -44,11 +45,11 @@ _UNKNOWN = 3
 """In place of a third: papers whose age is unknown."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(LeaderboardRecipe):
     """Settings of the study: those of the leaderboard, and the encoder."""
 
-    model: str
+    model: str = required("the encoder")
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:

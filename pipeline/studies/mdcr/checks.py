@@ -17,6 +17,7 @@ from pipeline.core.config import digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.settings import required
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS, find_corpus
@@ -45,13 +46,13 @@ ALPHA = 0.05
 _OWN_COST = "own less others"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(study.Recipe):
     """Settings of the benchmark and of the study (see ``mdcr_checks.toml``)."""
 
-    rebuilds: int
-    baseline: str
-    differences: tuple[float, ...]
+    rebuilds: int = required("further draws of the negatives")
+    baseline: str = required("system that the number of queries is computed against")
+    differences: tuple[float, ...] = required("differences of MAP, fractions, that a benchmark is to detect")
 
 
 def draw_pool_task(

@@ -19,6 +19,7 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
+from pipeline.core.settings import required
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
@@ -54,16 +55,16 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 """Documents that BM25 statistics are counted on. With ``corpus``, a pair has the same score in all fields."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study, which ``mdcr_eval.toml`` explains."""
 
-    input: str
-    split: str
-    systems: str
-    bm25_index: str
-    baseline: str
-    seed: int
+    input: str = required("folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
+    split: str = required("test or val")
+    systems: str = required("what ranks, with commas")
+    bm25_index: str = required("BM25 counts the documents of a field's lists; corpus: of all lists; query: of each")
+    baseline: str = required("system that the others are tested against; empty: none")
+    seed: int = required("seed of the bootstrap and the tests")
 
 
 def corpus_task(folder: Path, split: str) -> Task:

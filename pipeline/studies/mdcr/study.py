@@ -12,6 +12,7 @@ import polars as pl
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS
@@ -39,23 +40,23 @@ _LICENCES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study, which ``mdcr.toml`` explains."""
 
-    corpus: str
-    fields: str
+    corpus: str = required("name of the corpus; empty: the only one")
+    fields: str = required("of the 19 fields, with commas, or all; those with too few papers are left out")
     year: int
-    queries: int
-    size: str
-    seed: int
-    systems: str
-    tune: bool
-    model_negatives: str
-    positives: int
-    negatives: int
-    top: int
-    depth: int
+    queries: int = required("queries a field, in each split")
+    size: str = required("candidates of the field-level pools; a field with fewer takes them all")
+    seed: int = required("seed of every draw")
+    systems: str = required("whose rankings are compared, with commas")
+    tune: bool = required("whether bm25 has the parameters tuned for each field on the queries of val")
+    model_negatives: str = required("systems that give negatives; empty: the three whose top negatives are least alike")
+    positives: int = required("cited papers a query at most")
+    negatives: int = required("candidates of each other type")
+    top: int = required("top negatives of a system, and most cited papers of a field, that are drawn from")
+    depth: int = required("ranks kept of each query")
 
     @property
     def selections(self) -> list[Selection]:

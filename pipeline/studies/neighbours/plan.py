@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.settings import Count, convert
+from pipeline.core.settings import Count, convert, required
 from pipeline.core.task import Task
 from pipeline.core.text import from_csv_cell
 from pipeline.core.workspace import find_corpus
@@ -43,21 +43,21 @@ FEWEST = 3
 """Minimum number of systems of a rank correlation."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study, which ``neighbours.toml`` explains."""
 
-    corpus: str
-    input: str
-    systems: str
-    titles: int
-    papers: str
-    candidates: Literal["all", "sampled"]
-    classes: tuple[str, ...]
-    standardise: bool
-    seed: int
-    quality: str
-    reference: Mapping[str, str]
+    corpus: str = required("names of corpora, with commas")
+    input: str = required("folder with NAME.jsonl.gz of each (id, title, abstract); empty: they are built already")
+    systems: str = required("what ranks, with commas; encoders must compare vectors by cosine")
+    titles: int = required("papers whose titles are queries, tasks I and II (section 5)")
+    papers: str = required("papers whose neighbours are queries, in each class, or all (section 6.3)")
+    candidates: Literal["all", "sampled"] = required("of overlaps: neighbours of every paper, or of those papers alone")
+    classes: tuple[str, ...] = required("classes of neighbours; empty: all 32")
+    standardise: bool = required("repeat tasks I and II with standardised vectors (appendix D.1)")
+    seed: int = required("seed of every draw")
+    quality: str = required("CSV of mdcr show --format csv, for the correlation of MAP with brittleness")
+    reference: Mapping[str, str] = required("by corpus, the data set of the paper's tables that it is comparable to")
 
     def __post_init__(self) -> None:
         for name in self.classes:

@@ -35,19 +35,19 @@ from pipeline.studies.sentences import Pairing
 class Recipe:
     """Settings of the study, which ``scirepeval.toml`` explains."""
 
-    input: str
-    systems: str
-    tasks: tuple[str, ...]
-    edition: int
-    baseline: str
-    formats: str
+    input: str = required("folder with scirepeval/ and scirepeval_test/, or the training samples")
+    systems: str = required("entries of models.toml, or of pipeline/studies/scirepeval/formats.toml")
+    tasks: tuple[str, ...] = required("names of tasks; empty: all that the folder has")
+    edition: int = required("number of tasks; 25: the earlier version, with the feeds tasks")
+    baseline: str = required("the system that the others are compared with; empty: the first")
+    formats: str = required("TOML file with further multi-format systems")
     confusion: str = required(
         "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
     )
-    training_lists: tuple[str, ...]
-    seed: int
-    resamples: int
-    probe_seeds: int
+    training_lists: tuple[str, ...] = required("files with the id or title of a training paper on each line")
+    seed: int = required("seed of the bootstrap")
+    resamples: int = required("resamples of the bootstrap")
+    probe_seeds: int = required("fits of each probe, each with another seed; from 2 on, their deviation is a table")
 
     def __post_init__(self) -> None:
         if self.edition not in (24, 25):
