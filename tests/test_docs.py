@@ -31,6 +31,15 @@ def test_links_lead_to_files_and_headings(page: Path) -> None:
         assert not heading or heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
 
+def test_concepts_are_classes_of_their_packages() -> None:
+    package, rows = "", re.findall(r"^\| (\w*) ?\| `(\w+)` \|", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    for named, concept in rows:
+        package = named or package
+        modules = (path.read_text() for path in (ROOT / "pipeline" / package).rglob("*.py"))
+        assert any(re.search(rf"^class {concept}\b", module, re.M) for module in modules), concept
+    assert 40 <= len(rows) <= 50
+
+
 def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
     """Yield the commands of a tool on a page: first word and the rest."""
     fenced, plain = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.S | re.M), page.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,13 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 Owners = npt.NDArray[np.integer]
+
+
+class Groups(NamedTuple):
+    """Vectors, floats ``[m, dimension]``; paper or query ``i`` has ``vectors[offsets[i] : offsets[i + 1]]``."""
+
+    offsets: Ints
+    vectors: npt.NDArray[np.floating[Any]]
 
 
 def pack(high: Owners, low: Owners) -> Keys:

@@ -38,29 +38,23 @@ class Layout(NamedTuple):
     """The files of a model, or of an adapter.
 
     Attributes:
-        what: its name in messages.
         config: name of the configuration file.
         weights: names of weight files, by preference; ``NAME.index.json`` lists the files of sharded weights.
-        shape: type of the configuration in :mod:`pipeline.encode.shape`.
     """
 
-    what: str
     config: str
     weights: tuple[str, ...]
-    shape: Any
 
 
-MODEL = Layout("model", "config.json", ("model.safetensors", "pytorch_model.bin"), shape.Config)
-OAGBERT = Layout("model", "bert_config.json", MODEL.weights[1:], shape.Config)
+MODEL = Layout("config.json", ("model.safetensors", "pytorch_model.bin"))
+OAGBERT = Layout("bert_config.json", MODEL.weights[1:])
 """A folder of cogdl; its ``vocab.txt`` and ``version`` are extra files."""
-ADAPTER = Layout("adapter", "adapter_config.json", ("adapter.safetensors", "pytorch_adapter.bin"), shape.Adapter)
+ADAPTER = Layout("adapter_config.json", ("adapter.safetensors", "pytorch_adapter.bin"))
 _PEFT_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 """Names of the weights of a PEFT adapter, which lie beside a configuration :data:`ADAPTER`."""
 FUSION = Layout(
-    "adapter_fusion",
     "adapter_fusion_config.json",
     ("model_adapter_fusion.safetensors", "pytorch_model_adapter_fusion.bin"),
-    shape.Fusion,
 )
 
 
@@ -177,7 +171,7 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
         absent = " and no ".join(_weight_names(folder, layout))
         raise InputError(
             f"{folder} holds no weights (no {absent}, whole or in all its files)",
-            f"Save the {layout.what} there again, with save_{layout.what} or by download",
+            "Save or download it there again",
         )
     if not (_has_tokenizer(folder, layout) or _peft(folder)):  # transformers 5 would make an empty one
         raise InputError(f"{folder} holds no tokenizer (none of {', '.join(_TOKENIZER)})", "Save it there too")
@@ -190,7 +184,7 @@ def local(folder: Path, layout: Layout = MODEL, extra: Iterable[Path] = ()) -> C
 
 def _peft(folder: Path) -> Mapping[str, Any]:
     """Return the configuration of the PEFT adapter in a model folder; empty if it holds none."""
-    config: Mapping[str, Any] = shape.read(_home(folder, MODEL) / ADAPTER.config, shape.Adapter)
+    config: Mapping[str, Any] = shape.read(_home(folder, MODEL) / ADAPTER.config)
     return config if config.get("peft_type") else {}
 
 
@@ -225,7 +219,7 @@ def peft_base(folder: Path) -> Checkpoint:
 def configuration(folder: Path) -> Mapping[str, Any]:
     """Return ``config.json`` of the folder of a transformer; of the base, if it holds a PEFT adapter."""
     described = _home(peft_base(folder).folder, MODEL) if _peft(folder) else folder
-    config: Mapping[str, Any] = shape.read(described / MODEL.config, shape.Config)
+    config: Mapping[str, Any] = shape.read(described / MODEL.config)
     return config
 
 
@@ -258,7 +252,7 @@ def fused_adapters(folder: Path) -> list[Path]:
     Raises:
         InputError: an adapter is missing.
     """
-    config = shape.read(folder / FUSION.config, shape.Fusion)
+    config = shape.read(folder / FUSION.config)
     names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
     folders = []
     for adapter_name in names.split(",") if isinstance(names, str) else names:
@@ -282,7 +276,7 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
         if (folder / name).is_file():
             return [folder / name]
         index = folder / f"{name}.index.json"
-        listed = shape.read(index, shape.Index).get("weight_map", {}).values() if index.is_file() else ()
+        listed = shape.read(index).get("weight_map", {}).values() if index.is_file() else ()
         shards = [folder / shape.inside(shard, index) for shard in sorted(set(listed))]
         if shards and all(path.is_file() for path in shards):
             return [index, *shards]
@@ -316,8 +310,8 @@ def _home(folder: Path, layout: Layout) -> Path:
 
 
 def _check(folder: Path, layout: Layout) -> None:
-    for name, kind in ((layout.config, layout.shape), ("tokenizer_config.json", shape.Tokenizer)):
-        if shape.read(_home(folder, layout) / name, kind).get("auto_map"):
+    for name in (layout.config, "tokenizer_config.json"):
+        if shape.read(_home(folder, layout) / name).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)
 
 

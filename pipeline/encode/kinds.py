@@ -230,21 +230,11 @@ def _resolve_oagbert(name: str, settings: Mapping[str, Any]) -> Model:
     return _pretrained(OagbertSpec, name, values, checkpoint)
 
 
-def _load_oagbert(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
-    from pipeline.encode import oagbert
-
-    return oagbert.load(model, resources)
-
-
 def _pretrained(spec: type[Any], name: str, values: dict[str, Any], checkpoint: hub.Checkpoint) -> Model:
     """Return a model with weights; the distance is not part of its specification."""
     distance = convert(values.pop("distance", "l2"), Distance, "distance")
     built = build_spec(spec, {**values, "checkpoint": checkpoint.hub, "revision": checkpoint.revision})
     return Model(name, built, distance, checkpoint)
-
-
-def _resolve_mean(name: str, _settings: Mapping[str, Any]) -> Model:
-    raise InputError(f"{name} needs the encoders to average", "Write mean(specter2,specter2_ctrl)")
 
 
 def _load_composite(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
@@ -281,10 +271,11 @@ def _checkpoint(values: dict[str, Any]) -> hub.Checkpoint:
         raise StageError(error.what, f"{line}, which carries it") from error
 
 
-def _load_transformer(model: Model, _fit: Artifact | None, resources: Resources) -> Encoder:
-    from pipeline.encode.transformer import TransformerEncoder
+def _load_network(model: Model, _fit: Artifact | None, resources: Resources) -> Any:
+    from pipeline.encode import oagbert, reranker, transformer  # here, because they bring torch
 
-    return TransformerEncoder.load(model, resources)
+    loaders = {"oagbert": oagbert.load, "cross": reranker.CrossEncoder.load, "maxsim": reranker.MaxSim.load}
+    return loaders.get(model.spec.kind, transformer.TransformerEncoder.load)(model, resources)
 
 
 def _resolve_reranker(
@@ -299,12 +290,6 @@ def _resolve_reranker(
     if isinstance(built, CrossSpec):
         inputs = f"max_length={built.max_length}" + (f", prompt={built.prompt!r}" if built.prompt else "")
     return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {inputs}")
-
-
-def _load_reranker(model: Model, _fit: Artifact | None, resources: Resources) -> Any:
-    from pipeline.encode import reranker
-
-    return (reranker.CrossEncoder if isinstance(model.spec, CrossSpec) else reranker.MaxSim).load(model, resources)
 
 
 def _resolve_fitted(spec: type[Any], name: str, settings: Mapping[str, Any]) -> Model:
@@ -355,16 +340,14 @@ def _load_vectors(model: Model, _fit: Artifact | None, _resources: Resources) ->
 
 
 _WEIGHTS = ("adapter", "adapter_revision", "revision", "template", "paper_prefix", "query_prefix", "query_paper_prefix")
-register(
-    Kind("transformer", TransformerSpec, _resolve_transformer, _load_transformer, accelerated=True, locators=_WEIGHTS)
-)
-register(Kind("oagbert", OagbertSpec, _resolve_oagbert, _load_oagbert, accelerated=True, locators=("weights",)))
-register(Kind("aspire", AspireSpec, _resolve_aspire, _load_transformer, accelerated=True, contextual=True))
-register(Kind("mean", MeanSpec, _resolve_mean, _load_composite, accelerated=True))
+register(Kind("transformer", TransformerSpec, _resolve_transformer, _load_network, accelerated=True, locators=_WEIGHTS))
+register(Kind("oagbert", OagbertSpec, _resolve_oagbert, _load_network, accelerated=True, locators=("weights",)))
+register(Kind("aspire", AspireSpec, _resolve_aspire, _load_network, accelerated=True, contextual=True))
+register(Kind("mean", MeanSpec, partial(_resolve_fitted, MeanSpec), _load_composite, accelerated=True))
 register(Kind("lsa", LsaSpec, partial(_resolve_fitted, LsaSpec), _load_fitted, _fit))
 register(Kind("vectors", VectorsSpec, _resolve_vectors, _load_vectors, locators=("queries",)))
 register(Kind("words", WordsSpec, partial(_resolve_fitted, WordsSpec), _load_fitted, _fit))
 register(Kind("sentences", SentencesSpec, _resolve_sentences, _load_composite, accelerated=True, locators=("encoder",)))
 for _spec, _describe in ((CrossSpec, recipes.of_cross_encoder), (MaxSimSpec, recipes.of_multi_vector_encoder)):
     _resolve = partial(_resolve_reranker, _spec, _describe)
-    register(Kind(_spec.kind, _spec, _resolve, _load_reranker, accelerated=True, reranks=True))
+    register(Kind(_spec.kind, _spec, _resolve, _load_network, accelerated=True, reranks=True))

@@ -92,7 +92,14 @@ class Name:
 
 def parse(text: str, *, single: bool = False) -> list[Name]:
     """Return names separated by commas; with ``single``, everything after the first option is options."""
-    return _names(text, 0, [], single=single)
+    names = list[Name]()
+    for piece in _pieces(text):
+        option = _option(piece, single) if names and names[-1].options else None
+        if option is None:
+            names.append(_name(piece))
+        else:
+            names[-1] = replace(names[-1], options=(*names[-1].options, option))
+    return names
 
 
 def split_names(text: str) -> list[str]:
@@ -130,10 +137,8 @@ def pointing(text: str) -> Iterator[None]:
     try:
         yield
     except WrongNameError as error:
-        positions: list[tuple[int, Name]] = []
-        _names(text, 0, positions)
-        position = min((start for start, name in positions if name == error.name), default=0)
-        where = f", at character {position + 1} of {text!r:.200}" if position else ""
+        found = re.search(rf"(?<![\w.-]){re.escape(str(error.name))}(?![\w.-])", text)
+        where = f", at character {found.start() + 1} of {text!r:.200}" if found and found.start() else ""
         raise InputError(f"{error.what}{where}", error.remedy) from error
 
 
@@ -205,31 +210,15 @@ def _depths(text: str) -> Iterator[tuple[int, str, int]]:
     return zip(itertools.count(), text, depths, strict=False)
 
 
-def _pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the start and the text of each piece between commas outside parentheses, stripped."""
+def _pieces(text: str) -> Iterator[str]:
+    """Yield each piece between commas outside parentheses, stripped."""
     commas = (position for position, character, depth in _depths(text) if character == "," and depth == 0)
     for before, end in itertools.pairwise((-1, *commas, len(text))):
         if piece := text[before + 1 : end].strip():
-            yield text.index(piece, before + 1), piece
+            yield piece
 
 
-def _names(text: str, start: int, positions: list[tuple[int, Name]], *, single: bool = False) -> list[Name]:
-    """Return the names in a text that begins at ``start``; ``positions`` receives them and all names inside."""
-    names, starts = list[Name](), list[int]()
-    for position, piece in _pieces(text):
-        option = _option(piece, single) if names and names[-1].options else None
-        if option is None:
-            names.append(_name(piece, start + position, positions))
-            starts.append(start + position)
-        else:
-            names[-1] = replace(names[-1], options=(*names[-1].options, option))
-    for position, name in zip(starts, names, strict=True):
-        unlabelled = position + text[position - start :].index("=") + 1 if name.label else position
-        positions += [(position, name), (unlabelled, replace(name, label=""))]
-    return names
-
-
-def _name(piece: str, start: int, positions: list[tuple[int, Name]]) -> Name:
+def _name(piece: str) -> Name:
     labelled = re.fullmatch(r"([A-Za-z][\w.+-]*)\s*=\s*(.+)", piece)
     label, text = ("", piece) if labelled is None or hub.is_folder(piece) else labelled.groups()
     if text.startswith(RUN) or hub.is_folder(text):
@@ -240,8 +229,7 @@ def _name(piece: str, start: int, positions: list[tuple[int, Name]]) -> Name:
     options = ((option[2], option[3].strip()),) if option else ()
     if end and not remainder:
         word, _, inner = text[: end - 1].partition("(")
-        inner_start = start + len(piece) - len(text) + len(word) + 1
-        return Name(word, tuple(_names(inner, inner_start, positions)), options, label)
+        return Name(word, tuple(parse(inner)), options, label)
     return Name(text[:end] + remainder, None, options, label)
 
 

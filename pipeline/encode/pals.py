@@ -90,11 +90,15 @@ def name_pals(folder: Path, temporary: Path, code: str) -> None:
     """Write the architecture with PALs into the configuration in ``temporary``, a copy of the model's folder.
 
     Raises:
-        InputError: a format is chosen and the model has no PALs, or the reverse.
+        InputError: a format is chosen and the model has no PALs or another number of them, or the reverse.
     """
-    config = shape.read(folder / "config.json", shape.Config)
-    if bool(config.get("pals")) != (code in PALS):
-        raise _wrong_pals(folder, code, config.get("num_tasks", 0) if config.get("pals") else 0)
+    config = shape.read(folder / "config.json")
+    count = config.get("num_tasks", 0) if config.get("pals") else 0
+    if count != (len(PALS) if code in PALS else 0):
+        raise InputError(
+            f"one of the PALs {', '.join(PALS)} of {folder} must be chosen, got {code or 'none'} of {count}",
+            "Add :pals=[PRX] to a model with four PALs",
+        )
     if code:
         (temporary / "config.json").unlink()
         (temporary / "config.json").write_text(
@@ -102,21 +106,7 @@ def name_pals(folder: Path, temporary: Path, code: str) -> None:
         )
 
 
-def choose_pals(folder: Path, network: Any, code: str) -> None:
-    """Keep the PALs of one format. They are in alphabetical order of the codes.
-
-    Raises:
-        InputError: the model has another number of PALs.
-    """
-    codes = PALS
-    if code and network.config.num_tasks != len(codes):
-        raise _wrong_pals(folder, code, network.config.num_tasks)
+def choose_pals(network: Any, code: str) -> None:
+    """Keep the PALs of one format. They are in alphabetical order of the codes."""
     for layer in network.encoder.layer if code else ():
-        layer.multi_layers = layer.multi_layers[codes.index(code)]
-
-
-def _wrong_pals(folder: Path, code: str, count: int) -> InputError:
-    return InputError(
-        f"one of the PALs {', '.join(PALS)} of {folder} must be chosen, got {code or 'none'} of {count}",
-        "Add :pals=[PRX] to a model with four PALs",
-    )
+        layer.multi_layers = layer.multi_layers[PALS.index(code)]

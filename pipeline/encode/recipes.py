@@ -77,7 +77,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: the folder is malformed, or needs a setting that is not supported.
     """
-    own = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
+    own = shape.read(folder / shape.MODEL_FILE)
     if not shape.modules(folder) and "pooling" not in own:
         length = min(_LENGTH, limit_of(folder))
         return {"template": "title-sep-abstract", "pooling": "cls", "max_length": length, "distance": "l2"}
@@ -106,7 +106,7 @@ def of_folder(folder: Path) -> dict[str, Any]:
 
 def prompts(folder: Path) -> dict[str, str]:
     """Return the prompts of a folder by name."""
-    by_name = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers).get("prompts") or {}
+    by_name = shape.read(folder / shape.MODEL_FILE).get("prompts") or {}
     return {name: text or "" for name, text in by_name.items()}
 
 
@@ -116,7 +116,7 @@ def of_cross_encoder(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: it does not classify with one label, or needs a setting that is not supported.
     """
-    config, values = shape.read(folder / "config.json", shape.Config), _described(folder, "CrossEncoder")
+    config, values = shape.read(folder / "config.json"), _described(folder, "CrossEncoder")
     heads = config.get("architectures") or ["no architecture"]
     if not heads[0].endswith("ForSequenceClassification"):
         raise InputError(f"{folder} must hold a model for sequence classification, got {heads[0]}", _RERANKER)
@@ -143,7 +143,7 @@ def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
             f"maxsim: needs sentence-transformers {_MULTI_VECTOR} or newer, got {installed}",
             pip(f"install 'sentence-transformers>={_MULTI_VECTOR}'"),
         )
-    values = shape.read(folder / shape.MODEL_FILE, shape.SentenceTransformers)
+    values = shape.read(folder / shape.MODEL_FILE)
     modules = [kind for kind, _ in shape.modules(folder)]
     early_pylate = "query_prefix" in values and "Dense" in modules  # PyLate, before it wrote a type
     kind = values.get("model_type", "ColBERT" if early_pylate else "SentenceTransformer")
@@ -160,10 +160,10 @@ def _length(folder: Path) -> int:
     """Return the maximum number of tokens, by the rules of sentence-transformers; 512 if the folder sets none."""
     kind, first = shape.first_module(folder)
     if kind == shape.STATIC:
-        truncation = shape.read(first / "tokenizer.json", shape.TokenizerModel).get("truncation") or {}
-        return int(truncation.get("max_length", UNLIMITED))
+        truncation = shape.read(first / "tokenizer.json").get("truncation")
+        return int(truncation.get("max_length", UNLIMITED) if isinstance(truncation, dict) else UNLIMITED)
     path = shape.transformer_file(first)
-    transformer = shape.read(path, shape.Transformer)
+    transformer = shape.read(path)
     if transformer.get("processing_kwargs"):
         raise InputError(f"{path} sets processing_kwargs, which is not supported", _PLAIN)
     return int(transformer.get("max_seq_length") or limit_of(first))
@@ -172,7 +172,7 @@ def _length(folder: Path) -> int:
 def limit_of(folder: Path, default: int = _LENGTH) -> int:
     """Return the smaller of the tokenizer's limit and the network's positions; ``default`` if neither is given."""
     limits = (
-        shape.read(folder / "tokenizer_config.json", shape.Tokenizer).get("model_max_length"),
+        shape.read(folder / "tokenizer_config.json").get("model_max_length"),
         hub.configuration(folder).get("max_position_embeddings"),
     )
     return int(min([limit for limit in limits if limit and 0 < limit < 2**31], default=default))
@@ -181,12 +181,11 @@ def limit_of(folder: Path, default: int = _LENGTH) -> int:
 def _described(folder: Path, kind: str) -> Any:
     """Return the settings of ``config_sentence_transformers.json``; raise InputError at an unsupported one."""
     path = folder / shape.MODEL_FILE
-    values = shape.read(path, shape.SentenceTransformers)
+    values = shape.read(path)
     if values.get("model_type", kind) != kind:
         raise InputError(f"{folder} must hold a {kind}, got {values['model_type']}", _PLAIN)
-    supported = ("__version__", *shape.SentenceTransformers.__annotations__)
     for key, value in values.items():
-        if key not in supported and value not in (None, False, {}, [], ""):
+        if key not in shape.MODEL_KEYS and value not in (None, False, {}, [], ""):
             raise InputError(f"{path} sets {key} to {value!r:.80}, which is not supported", _PLAIN)
     return values
 

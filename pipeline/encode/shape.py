@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
@@ -17,60 +17,33 @@ CODE = "Use a model of transformers itself, or import its vectors with vectors:F
 _Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 _Layers = Annotated[int, msgspec.Meta(ge=1, lt=10_000)]
 
-# Types of the keys that we read or that decide the size of a network. Other keys may have any value.
 
-
-class _Activation(TypedDict, total=False):
+class _Nested(TypedDict, total=False):
     activation_fn: str | None
+    max_length: _Count
 
 
-class Config(TypedDict, total=False):
-    """``config.json``."""
+class Settings(TypedDict, total=False):
+    """Types of the keys, in any file, that we read or that decide the size of a network; others may have any value."""
 
+    # config.json of a network; bias also of PEFT
     architectures: list[str] | None
     num_labels: int | None
     id2label: dict[str, Any] | None
     max_position_embeddings: int | None
     num_hidden_layers: _Layers | None
-    sentence_transformers: _Activation | None
+    sentence_transformers: _Nested | None
     sbert_ce_default_activation_function: str | None
-
-
-class Tokenizer(TypedDict, total=False):
-    """``tokenizer_config.json``."""
-
+    bias: bool | Literal["none", "all", "lora_only"]
+    # tokenizer_config.json, tokenizer.json, index of sharded weights
     model_max_length: float | None
-
-
-class _Truncation(TypedDict, total=False):
-    max_length: _Count
-
-
-class TokenizerModel(TypedDict, total=False):
-    """``tokenizer.json``."""
-
-    truncation: _Truncation | None
-
-
-class _Module(TypedDict, total=False):
+    truncation: _Nested | bool | None
+    weight_map: dict[str, str]
+    # modules.json, sentence_bert_config.json, config_sentence_transformers.json; pals also of config.json
     type: str
     path: str
-
-
-class Transformer(TypedDict, total=False):
-    """``sentence_bert_config.json``."""
-
     max_seq_length: int | None
     do_lower_case: bool | None
-
-
-class _Dense(TypedDict, total=False):
-    bias: bool
-
-
-class SentenceTransformers(TypedDict, total=False):
-    """``config_sentence_transformers.json``."""
-
     model_type: str
     prompts: dict[str, str | None] | None
     default_prompt_name: str | None
@@ -79,45 +52,29 @@ class SentenceTransformers(TypedDict, total=False):
     template: str
     pooling: str
     adapter: str
-    pals: str
+    pals: str | bool
     normalise: bool
-
-
-class Index(TypedDict, total=False):
-    """``*.index.json`` of sharded weights: the file of each tensor."""
-
-    weight_map: dict[str, str]
-
-
-class Adapter(TypedDict, total=False):
-    """``adapter_config.json``."""
-
+    # adapter_config.json, adapter_fusion_config.json
     config: dict[str, Any]
     peft_type: str | None
     base_model_name_or_path: str | None
     revision: str | None
-
-
-class Fusion(TypedDict, total=False):
-    """``adapter_fusion_config.json``."""
-
     adapter_names: list[str] | str | None
     name: list[str] | str
-    config: dict[str, Any]
 
 
-def read(path: Path, shape: Any) -> Any:
+def read(path: Path) -> Any:
     """Return the content of a JSON file, or an empty mapping if there is no file.
 
     Raises:
-        InputError: it is not JSON in UTF-8, or does not fit ``shape``.
+        InputError: it is not JSON in UTF-8, or does not fit :class:`Settings`.
     """
     if not path.is_file():
         return {}
     try:
         values = json.loads(path.read_bytes())
         json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
-        msgspec.convert(values, shape)
+        msgspec.convert(values, list[Settings] if path.name == MODULE_FILE else Settings)
     except msgspec.ValidationError as error:
         raise InputError(f"{path} is malformed: {error}", AGAIN) from error
     except (ValueError, RecursionError) as error:
@@ -156,7 +113,7 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
         InputError: a class is not of sentence-transformers, or the first one is not supported.
     """
     module_list = []
-    for module in read(folder / MODULE_FILE, list[_Module]):
+    for module in read(folder / MODULE_FILE):
         class_name = module.get("type", "")
         package, _, kind = _ALIASES.get(class_name, class_name).rpartition(".")
         if package.partition(".")[0] != "sentence_transformers":
@@ -165,7 +122,7 @@ def modules(folder: Path) -> list[tuple[str, Path]]:
             )
         module_folder = folder / inside(module.get("path", ""), folder / MODULE_FILE)
         if kind == "Dense":
-            activation(read(module_folder / "config.json", _Dense).get("activation_function"), module_folder)
+            activation(read(module_folder / "config.json").get("activation_function"), module_folder)
         module_list.append((kind, module_folder))
     first = module_list[0][0] if module_list else "no module"
     if (folder / MODULE_FILE).is_file() and first not in ("Transformer", STATIC):
@@ -204,6 +161,11 @@ def module_files(folder: Path) -> list[Path]:
 
 
 MODEL_FILE = "config_sentence_transformers.json"
+MODEL_KEYS: tuple[str, ...] = (
+    *("__version__", "model_type", "prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"),
+    *("template", "pooling", "adapter", "pals", "normalise"),
+)
+"""Keys of :data:`MODEL_FILE` that we read; the second line is that of ``mdcr train``."""
 
 
 def transformer_file(folder: Path) -> Path:

@@ -6,7 +6,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core import files
+from pipeline.core import files, parallel
 from pipeline.core.csr import slices
 from pipeline.core.errors import StageError
 from pipeline.core.progress import Progress
@@ -58,7 +57,7 @@ class ShardWriter:
     """Embeds shards of the segment ``out``; calls ``load`` only if there is something to compute.
 
     A finished part stays in the segment's scratch folder until its shard is written.
-    Memory: two copies of a shard's vectors, and the texts and tokens of two parts.
+    Memory: two copies of a shard's vectors, and the texts and tokens of three parts.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class ShardWriter:
         }
 
     def _tokenised(self, encoder: Encoder | None, parts: Sequence[_Part]) -> Iterator[Any]:
-        """Yield the tokens of each part; meanwhile a thread reads and tokenises the next part."""
+        """Yield the tokens of each part; meanwhile a thread reads and tokenises the next parts."""
         if encoder is None:
             return
 
@@ -122,14 +121,11 @@ class ShardWriter:
             with self._timed("tokenise"):
                 return encoder.prepare(self._texts(part.rows), self._role)
 
-        with ThreadPoolExecutor(1) as thread:
-            future = thread.submit(prepare, parts[0])
-            for next_part in [*parts[1:], None]:
-                with self._timed("wait_for_tokens"):
-                    tokens = future.result()
-                if next_part is not None:
-                    future = thread.submit(prepare, next_part)
-                yield tokens
+        waiting = parallel.in_order(prepare, parts, 1)
+        for _ in parts:
+            with self._timed("wait_for_tokens"):
+                tokens = next(waiting)
+            yield tokens
 
     def _compute(self, encoder: Encoder, part: _Part, tokens: Any, progress: Progress) -> None:
         """Compute the vectors of one part and write them to its file."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import Ints, ranges
+from pipeline.core.csr import Groups, Ints, ranges
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import vectors as vectors_schema
@@ -38,13 +38,6 @@ class StoredBlock(NamedTuple):
     """Vectors, float32 ``[m, dimension]``, and their rows, rising, repeated for several vectors a paper."""
 
     rows: Rows
-    vectors: Matrix
-
-
-class Grouped(NamedTuple):
-    """Vectors, float32 ``[m, dimension]``; paper ``i`` has ``vectors[offsets[i] : offsets[i + 1]]``."""
-
-    offsets: npt.NDArray[np.int64]
     vectors: Matrix
 
 
@@ -93,13 +86,13 @@ class VectorStore(SegmentStore):
         for start in range(0, len(papers), size):
             yield self._block(papers[start : start + size], open_shards)
 
-    def grouped(self, rows: npt.NDArray[np.integer]) -> Grouped:
+    def grouped(self, rows: npt.NDArray[np.integer]) -> Groups:
         """Return all vectors of ``rows``, which must rise without repeats; raises as :meth:`blocks`."""
         blocks = list(self.blocks(rows, max(1, len(rows))))
         owners = blocks[0].rows if blocks else np.empty(0, np.uint32)
         offsets = np.searchsorted(owners, np.append(np.asarray(rows, np.int64), np.iinfo(np.uint32).max))
         vectors = blocks[0].vectors if blocks else np.empty((0, self.dimension), np.float32)
-        return Grouped(offsets.astype(np.int64), vectors)
+        return Groups(offsets.astype(np.int64), vectors)
 
     def _files(self, artifact: Artifact, table: pa.Table) -> tuple[Ints, Ints]:  # noqa: ARG002
         return np.unique(table.column("shard").chunk(0).to_numpy(), return_counts=True)

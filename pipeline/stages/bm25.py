@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -239,9 +239,9 @@ def _search_terms(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b
     from pipeline.retrieve.bm25.search import search
 
     collection, queries = read_terms(inputs, pool, resources.workers)
-    limits = {"threads": resources.workers, "memory": resources.memory // 4}
+    how: Any = {"k1": k1, "b": b, "depth": depth, "threads": resources.workers}
     with Progress(len(pool.candidates), "search bm25", "docs") as progress:
-        return search(collection, queries, pool.exclusions, k1=k1, b=b, depth=depth, done=progress.add, **limits)
+        return search(collection, queries, pool.exclusions, **how, done=progress.add)
 
 
 def _search_lucene(inputs: Inputs, pool: Pool, resources: Resources, k1: float, b: float, depth: int) -> Ranking:

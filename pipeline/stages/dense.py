@@ -20,6 +20,7 @@ import numpy.typing as npt
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT
+from pipeline.core.csr import Groups
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
@@ -35,7 +36,6 @@ from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.retrieve.base import (
     MAX_SUBSETS,
     Exclusions,
-    Groups,
     Metric,
     Ranking,
     Subset,
@@ -242,8 +242,8 @@ class DenseSearch(Sharded):
         texts = store_of(*query_segments, view=self.view)
         size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
         if self.engine == BEST_PAIR:
-            offsets, vectors = texts.grouped(rows)
-            queries: Vectors | Groups = Groups(offsets, vectors)
+            queries: Vectors | Groups = texts.grouped(rows)
+            offsets, vectors = queries
             engine = dense_engine("exact")
             nonzero = _not_zero(vectors, offsets)
             size = max(size // _SENTENCES, 1)

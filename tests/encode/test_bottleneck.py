@@ -90,13 +90,11 @@ def test_weights_may_be_safetensors_and_of_a_model_with_a_head(base: Path, tmp_p
     assert np.abs(other - load(str(mpnet))[1].encode(TEXTS)).max() > 0.01
 
 
-def test_an_adapter_that_changes_nothing_or_does_not_fit_is_an_error(base: Path, tmp_path: Path) -> None:
-    idle = save_adapter(tmp_path / "idle", base, idle=True)
-    with pytest.raises(InputError, match="changes nothing"):
-        load(f"{base}:adapter={idle}")
-    (idle / "pytorch_adapter.bin").write_bytes(b"not weights")
+def test_an_adapter_that_does_not_fit_is_an_error(base: Path, tmp_path: Path) -> None:
+    damaged = save_adapter(tmp_path / "damaged", base)
+    (damaged / "pytorch_adapter.bin").write_bytes(b"not weights")
     with pytest.raises(InputError, match="cannot be loaded"):
-        load(f"{base}:adapter={idle}")
+        load(f"{base}:adapter={damaged}")
     with pytest.raises(InputError, match="holds no weights"):
         load(f"{base}:adapter={base}")
     deeper = save_adapter(tmp_path / "deeper", base)

@@ -122,14 +122,14 @@ def words(count: int, start: int = 0) -> str:
     return " ".join(WORDS[(start + number * 7) % len(WORDS)] for number in range(count))
 
 
-def save_adapter(folder: Path, base: Path, *, idle: bool = False, seed: int = 3, name: str = "tiny") -> Path:
-    """Save a bottleneck adapter for the BERT in ``base``, with random weights or with such that change nothing."""
+def save_adapter(folder: Path, base: Path, *, seed: int = 3, name: str = "tiny") -> Path:
+    """Save a bottleneck adapter with random weights for the BERT in ``base``."""
     network = BertModel.from_pretrained(base, add_pooling_layer=False)
     bottleneck.add_adapter(network, name, network.config.hidden_size // 4)
     torch.manual_seed(seed)
     for path, weight in network.named_parameters():
         if f"adapters.{name}" in path:
-            torch.nn.init.zeros_(weight) if idle else torch.nn.init.normal_(weight, std=0.3)
+            torch.nn.init.normal_(weight, std=0.3)
     bottleneck.save(network, folder, name)
     return folder
 

@@ -65,10 +65,10 @@ def opened(index: ForwardIndex, asked: Asked, threads: int = 2) -> tuple[Collect
 
 
 def by_index(
-    index: ForwardIndex, asked: Asked, *, k1: float = 0.9, b: float = 0.4, threads: int = 2, **how: int
+    index: ForwardIndex, asked: Asked, *, k1: float = 0.9, b: float = 0.4, depth: int = 500, threads: int = 2
 ) -> Ranking:
-    options = {"depth": 500, "memory": 1 << 20, **how}
-    return search(*opened(index, asked, threads), asked.excluded, k1=k1, b=b, threads=threads, **options)
+    read = opened(index, asked, threads)
+    return search(*read, asked.excluded, k1=k1, b=b, depth=depth, threads=threads)
 
 
 def grid_ranks(

@@ -4,8 +4,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import order
+from pipeline.core.csr import Groups
 from pipeline.core.order import Rows, Scores
-from pipeline.retrieve.base import Exclusions, Groups, Metric, Ranking, Vectors
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors
 
 SUMS = 64
 

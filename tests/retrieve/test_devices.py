@@ -10,8 +10,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from pipeline.core.csr import Groups
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Groups, Metric, Subset
+from pipeline.retrieve.base import Metric, Subset
 from tests.retrieve.cases import METRICS, DeviceEngine, exclusions, make_case, resources, same, subset_of
 from tests.retrieve.reference import brute_force
 

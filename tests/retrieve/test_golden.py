@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.core.csr import Groups
 from pipeline.corpus.reader import Text
 from pipeline.measure.engines import average_precision
-from pipeline.retrieve.base import Groups, Metric, Ranking, Subset
+from pipeline.retrieve.base import Metric, Ranking, Subset
 from pipeline.retrieve.engines import dense_engine
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.stages.tune import GRID_B, GRID_K1

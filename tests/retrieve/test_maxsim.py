@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.core.csr import Groups
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Exclusions, Groups, Metric, Ranking, Subset, VectorBlock, no_exclusions
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock, no_exclusions
 from pipeline.retrieve.engines import dense_engine
 from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
 from tests.retrieve.reference import brute_force

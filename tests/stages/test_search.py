@@ -20,7 +20,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.base import Encoded
-from pipeline.retrieve.base import Groups, Metric
+from pipeline.retrieve.base import Metric
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
@@ -198,7 +198,7 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
         opened = Pool(pool, Corpus(corpus))
-        candidates, queries = (Groups(*store.grouped(rows)) for rows in (opened.candidates, opened.query_rows))
+        candidates, queries = (store.grouped(rows) for rows in (opened.candidates, opened.query_rows))
         counts = np.diff(candidates.offsets)
         assert set(counts.tolist()) == {1, 2, 3}
         rows = np.repeat(opened.candidates, counts)

@@ -74,7 +74,7 @@ class CachedAnalyzer:
 
     Args:
         lucene: analyses words.
-        capacity: approximate bytes of the cache; when it is full, the next chunk of a block starts with an empty cache.
+        capacity: approximate bytes of the cache; when it is full, the next block starts with an empty cache.
     """
 
     def __init__(self, lucene: Lucene, capacity: int) -> None:
@@ -92,18 +92,13 @@ class CachedAnalyzer:
 
         Terms are numbered in the order of their first use in the block.
         """
-        spelled = [pa.array([], pa.large_string())]
-        spelled_terms = 0  # terms in ``spelled``
+        if self._words.nbytes + self._vocabulary.nbytes > self._capacity:
+            self._clear()
         numbers: npt.NDArray[np.int32] = np.empty(0, np.int32)
         used: npt.NDArray[np.int64] = np.empty(0, np.int64)
         used_terms = 0
         counts, terms, frequencies, lengths = ([np.empty(0, np.uint32)] for _ in range(4))
         for chunk in texts:
-            if self._words.nbytes + self._vocabulary.nbytes > self._capacity:
-                spelled.append(self._vocabulary.spelled().take(pa.array(used[:used_terms])))
-                spelled_terms, used_terms = spelled_terms + used_terms, 0
-                numbers, used = numbers[:0], used[:0]
-                self._clear()
             offsets, words = self._words.number(chunk)
             self._analyse_new_words()
             missing = self._vocabulary.count - len(numbers)
@@ -116,16 +111,13 @@ class CachedAnalyzer:
                 offsets, words, self._offsets, self._terms, numbers, used, used_terms, slots, *columns
             )
             counts.append(columns[0])
-            terms.append(columns[1][:entries] + np.uint32(spelled_terms))
+            terms.append(columns[1][:entries].copy())
             frequencies.append(columns[2][:entries].copy())
             lengths.append(np.diff(ends[offsets]).astype(np.uint32))
-        vocabulary = pa.concat_arrays([*spelled, self._vocabulary.spelled().take(pa.array(used[:used_terms]))])
-        entries = np.concatenate(terms)
-        if spelled_terms:  # after the cache was emptied, a term may have several numbers
-            encoded = vocabulary.dictionary_encode()
-            entries, vocabulary = encoded.indices.to_numpy().astype(np.uint32)[entries], encoded.dictionary
         starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
-        return TermsBlock(starts, entries, np.concatenate(frequencies), np.concatenate(lengths), vocabulary)
+        vocabulary = self._vocabulary.spelled().take(pa.array(used[:used_terms]))
+        entries, times = np.concatenate(terms), np.concatenate(frequencies)
+        return TermsBlock(starts, entries, times, np.concatenate(lengths), vocabulary)
 
     def _analyse_new_words(self) -> None:
         """Append the terms of the words that have none yet; many words are analysed in one call."""

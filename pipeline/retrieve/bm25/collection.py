@@ -31,8 +31,8 @@ QUERIES_TOGETHER = 16
 """Queries that a thread runs against a block at a time."""
 
 Offsets = npt.NDArray[np.int64]
-Work = Callable[["PostingsBlock", int, int], None]
-"""Function that runs queries ``first`` to ``last`` against a block."""
+Work = Callable[["Documents", "Postings", int, int], None]
+"""Function that runs queries ``first`` to ``last`` against documents."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +118,6 @@ class Postings(NamedTuple):
     impacts: formula.Floats
 
 
-class PostingsBlock(NamedTuple):
-    """Documents and their posting lists."""
-
-    documents: Documents
-    postings: Postings
-
-
 @dataclass(frozen=True)
 class Collection:
     """The documents of a pool, with the statistics of the terms of queries.
@@ -185,19 +178,19 @@ class Collection:
         for group in _batched(self.blocks(size), threads):
             inverted = list(pool.map(lambda documents: self._invert(documents, norms), group))
 
-            def run(first: int, blocks: list[PostingsBlock] = inverted) -> None:
-                for block in blocks:
-                    work(block, first, min(first + QUERIES_TOGETHER, queries))
+            def run(first: int, blocks: list[tuple[Documents, Postings]] = inverted) -> None:
+                for documents, postings in blocks:
+                    work(documents, postings, first, min(first + QUERIES_TOGETHER, queries))
 
             list(pool.map(run, firsts))
             yield sum(len(documents.rows) for documents in group)
 
-    def _invert(self, documents: Documents, norms: formula.Floats) -> PostingsBlock:
+    def _invert(self, documents: Documents, norms: formula.Floats) -> tuple[Documents, Postings]:
         sizes = documents.offsets[documents.positions + 1] - documents.offsets[documents.positions]
         size, starts = int(sizes.sum()), np.empty(len(self.idf) + 2, np.int64)
         columns = np.empty(size, np.uint16), np.empty(size, np.uint32), np.empty(size, np.float32)
         invert(documents, self.idf, norms, starts, *columns)
-        return PostingsBlock(documents, Postings(starts, *columns))
+        return documents, Postings(starts, *columns)
 
 
 def excluded_positions(rows: Rows, excluded: Exclusions, first: int, last: int) -> tuple[Offsets, Offsets]:

@@ -21,10 +21,12 @@ from pipeline.core.compiled import compiled
 from pipeline.core.csr import find_sorted, pack
 from pipeline.retrieve.base import Exclusions, check_queries
 from pipeline.retrieve.bm25 import formula
-from pipeline.retrieve.bm25.collection import Collection, PostingsBlock, QueryTerms, excluded_positions
-from pipeline.retrieve.bm25.search import Keys
+from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
 
 Ranks = npt.NDArray[np.int64]
+
+Keys = npt.NDArray[np.uint64]
+"""Pairs of a positive score (float32 bits in the upper half) and a row. Keys sort by score, then row."""
 
 BLOCK_DOCUMENTS = 1_024
 """Documents whose estimates at all points stay in a core's cache."""
@@ -119,8 +121,7 @@ def ranks(
     slack = np.stack([totals * 2.0**-20, (terms + 32) * 2.0**-23])
     counts = RankCounts.start(np.asarray(relevant[0], np.int64), keys, slack, table.shape[2])
 
-    def work(block: PostingsBlock, first: int, last: int) -> None:
-        documents, postings = block
+    def work(documents: Documents, postings: Postings, first: int, last: int) -> None:
         removed = excluded_positions(documents.rows, excluded, first, last)
         estimates, dense = np.empty((len(documents.rows), table.shape[2]), np.float32), np.zeros_like(collection.idf)
         for query in range(first, last):
