@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 
 from pipeline.cli.arguments import parser
-from pipeline.cli.papers import Paper, known, needs, sections
+from pipeline.cli.papers import Paper, listed, sections
 from pipeline.cli.study import read_chosen
 from pipeline.encode import names, registry
 from pipeline.studies.base import STUDIES
@@ -31,7 +31,7 @@ NUMBERED = {
 """Numbered tables and figures in the text of each paper."""
 
 CODE = ROOT / "pipeline/studies"
-PAPERS = known()
+PAPERS = listed().papers
 LETTERED = [(paper, each.letter) for paper, found in PAPERS.items() for each in found.commands]
 
 
@@ -88,7 +88,7 @@ def test_a_row_names_commands_or_says_what_it_is(paper: Paper) -> None:
         assert row.note or row.letters, row.number
         assert {f"Table {n}" for n in re.findall(r"`table-(\d+)`", row.outputs)} <= {row.number}
     assert {letter for row in paper.rows for letter in row.letters} == {c.letter for c in paper.commands} - {""}
-    assert {need for command in paper.commands for need in command.needs} <= {*needs()}
+    assert {need for command in paper.commands for need in command.needs} <= {*listed().needs}
 
 
 @pytest.mark.parametrize(("paper", "letter"), LETTERED)
@@ -119,7 +119,7 @@ def test_nothing_at_hand_is_said(tmp_path: Path) -> None:
     said = mdcr(tmp_path, "reproduce", "scirepeval", "--input", str(tmp_path))
     assert said.returncode == 0, said.stderr
     assert said.stderr.count(" skipped: mdcr study") == len(PAPERS["scirepeval"].commands)
-    assert f"needs scirepeval: {needs()['scirepeval']}" in said.stderr
+    assert f"needs scirepeval: {listed().needs['scirepeval']}" in said.stderr
 
 
 def test_what_is_at_hand_runs_without_encoders_that_are_not(tmp_path: Path) -> None:

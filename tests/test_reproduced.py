@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.studies.scirepeval.tasks import FORMATS
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
 from tests.studies.facets import collection
 from tests.studies.mdcr.conftest import random_lists, write_split
 from tests.studies.scirepeval import published
 from tests.test_papers import PAPERS, outputs
+from tests.train import test_multi_format as multi_format
 
 TWO = "lsa:dimension=8,lsa:dimension=9"
 _SCIREPEVAL = "study scirepeval --input {data}/scirepeval --set resamples=10"
@@ -46,14 +48,36 @@ STAND_INS = {
         "E": "study facets --input {data}/csfcube --set systems= --set whole=SPECTER-ID={data}/bert",
     },
 }
-"""Each command with small data, few queries, and encoders that are fitted here."""
+_CODES = ",".join(f'{form}="lsa:dimension=8,seed={n}"' for n, form in enumerate((*FORMATS, "query"), 1))
+_CONFUSED = f"{_SCIREPEVAL} --model mine --set confusion=mine --set 'formats={{mine={{{_CODES}}}}}'"
+_GRID = shlex.join(multi_format.settings(architectures=["cls", "ctrl"]))
+_TRAINED = (
+    f"study multi_format --recipe multi_format_paper --input {{data}}/scirepeval --model tiny={{data}}/bert {_GRID}"
+)
+STAND_INS["scirepeval"] = {
+    "A": "study scirepeval --input {data}/scirepeval --list",
+    "B": f"{_SCIREPEVAL} --model {TWO},lsa:dimension=10",
+    "C": _CONFUSED,
+    "D": "study mdcr_eval --input {data}/mdcr --model bm25,lsa:dimension=8",
+    "E": f"{_SCIREPEVAL} --model lsa:dimension=8",
+    "F": f"{_SCIREPEVAL} --model {TWO} --set 'tasks=[\"scidocs_cite\"]'",
+    "G": f"{_TRAINED} --set benchmark={{data}}/mdcr",
+}
+STAND_INS["scirepeval2022"] = {
+    "A": "study scirepeval --input {data}/scirepeval --list",
+    "B": f"{_SCIREPEVAL} --set edition=25 --model {TWO},lsa:dimension=10",
+    "C": _CONFUSED,
+    "D": f"{_SCIREPEVAL} --set edition=25 --model {TWO} --set 'tasks=[\"scidocs_cite\"]'",
+    "E": f"{_TRAINED} --set edition=25",
+}
+"""Each command with small data, few queries, and encoders that are fitted or trained here."""
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a stand-in of each data set and encoder."""
     data = tmp_path_factory.mktemp("data")
-    published.write(data / "scirepeval", KINDS)
+    multi_format.training_sets(published.write(data / "scirepeval", KINDS))
     collection.write(data / "csfcube")
     write_split(data / "mdcr", "test", random_lists(1))
     save_bert(data / "bert")
@@ -86,6 +110,7 @@ def exists(folder: Path, output: str) -> bool:
 
 @pytest.mark.parametrize("paper", STAND_INS)
 def test_every_output_exists(root: Path, data: Path, paper: str) -> None:
+    assert set(STAND_INS) == set(PAPERS)
     assert set(STAND_INS[paper]) == {command.letter for command in PAPERS[paper].commands}
     for letter, text in STAND_INS[paper].items():
         report = root / "reports" / f"{paper}-{letter}"

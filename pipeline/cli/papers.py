@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import re
 import shlex
-import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from pipeline.cli import commands as cli
 from pipeline.cli.arguments import parser
-from pipeline.cli.output import print_json, print_table
+from pipeline.cli.output import print_json, print_rows
 from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
+from pipeline.core.settings import settings_of
 from pipeline.core.workspace import REPORTS, corpus_names
 from pipeline.data import DATA
 from pipeline.encode import hub, names, registry
-from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.studies.scirepeval.steps import multi_format
 
-FILE = DATA / "papers.toml"
 _FOLDER = r"(?<![\w/])/data/([\w-]+)"
 _RUNNING = ("root", "memory", "workers", "device")
 _WIDTH = 140
-COLUMNS = ("shows", "here", "run", "from", "note")
-"""Columns of the list behind the number."""
 
 
 class Command(NamedTuple):
-    """A command: its letter (empty: it comes before the others), its text, names of what it needs.
+    """A command: its letter (empty: it comes before the others), its text, and names of what it needs.
 
     ``run`` says on what it was run for the project's documents; empty: on stand-ins of the tests at most.
     """
@@ -63,130 +61,112 @@ class Row(NamedTuple):
 class Paper:
     """A paper: its commands in order, its tables and figures; ``after`` is text below them."""
 
-    name: str
     title: str
+    after: str
     commands: tuple[Command, ...]
     rows: tuple[Row, ...]
-    after: str
-
-    def here(self, row: Row) -> str:
-        """Return whether commands give a table: ``yes``, ``yes, needs: ...`` or ``no``."""
-        needed = [need for each in self.commands if each.letter in row.letters for need in each.needs]
-        return ("yes" if row.letters else "no") + (f", needs: {', '.join(dict.fromkeys(needed))}" if needed else "")
-
-    def run(self, row: Row) -> str:
-        """Return on what the commands of a table were run: ``A: ...; B: ...``."""
-        return "; ".join(
-            f"{each.letter}: {each.run}" for each in self.commands if each.run and each.letter in row.letters
-        )
-
-    def cells(self, row: Row) -> tuple[str, ...]:
-        """Return what stands behind the number of a row, in the order of ``COLUMNS``."""
-        return row.shows, self.here(row), self.run(row), row.outputs, row.note
 
     @property
-    def table(self) -> Table:
-        """Its rows."""
-        columns = tuple(Column("", label, text=True) for label in COLUMNS)
-        return Table("", "number", columns, tuple(TableRow(row.number, self.cells(row)) for row in self.rows))
+    def table(self) -> list[dict[str, str]]:
+        """Its tables and figures: ``here`` is ``yes``, ``yes, needs: ...`` or ``no``, ``run`` is ``A: ...; B: ...``."""
+        rows = []
+        for row in self.rows:
+            commands = [each for each in self.commands if each.letter in row.letters]
+            needs = ", ".join(dict.fromkeys(need for each in commands for need in each.needs))
+            here = ("yes" if row.letters else "no") + (f", needs: {needs}" if needs else "")
+            run = "; ".join(f"{each.letter}: {each.run}" for each in commands if each.run)
+            facts = {"number": row.number, "shows": row.shows, "here": here, "run": run}
+            rows.append({**facts, "from": row.outputs, "note": row.note})
+        return rows
 
     @property
     def script(self) -> str:
         """Its commands as lines of a shell; long ones are broken before ``--model``."""
-        texts = (
-            each.text.replace(" --model", " \\\n  --model") if len(each.text) > _WIDTH else each.text
-            for each in self.commands
-        )
-        return "".join(f"{text}  # {each.letter or 'first'}\n" for text, each in zip(texts, self.commands, strict=True))
+        lines = (f"{text}  # {letter or 'first'}\n" for letter, text, *_ in self.commands)
+        return "".join(line.replace(" --model", " \\\n  --model") if len(line) > _WIDTH else line for line in lines)
 
 
-def known() -> dict[str, Paper]:
-    """Return the papers by name."""
-    content = _content()
-    return {
-        name: Paper(
-            name,
-            paper["title"],
-            tuple(Command(letter, text, tuple(needs), *run) for letter, text, needs, *run in paper["commands"]),
-            tuple(Row(*row) for row in paper["rows"]),
-            paper["after"].strip(),
-        )
-        for name, paper in content.items()
-        if name != "needs"
-    }
+@dataclass(frozen=True)
+class Listed:
+    """What commands need, by name, and the papers by name."""
+
+    needs: dict[str, str]
+    papers: dict[str, Paper]
 
 
-def needs() -> dict[str, str]:
-    """Return what commands need, by name."""
-    return dict(_content()["needs"])
-
-
-def _content() -> dict[str, dict]:  # type: ignore[type-arg]
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+@cache
+def listed() -> Listed:
+    """Return the content of ``pipeline/data/papers.toml``."""
+    return msgspec.convert(msgspec.toml.decode((DATA / "papers.toml").read_bytes()), Listed)
 
 
 def sections() -> str:
     """Return the sections of ``docs/papers.md``."""
-    listed = "\n".join(f"| {name} | {what} |" for name, what in needs().items())
-    parts = [f"| what is needed | it is |\n|---|---|\n{listed}\n"]
-    for paper in known().values():
-        lines = [("number", *COLUMNS), ("---",) * (1 + len(COLUMNS))]
-        lines += [(row.number, *paper.cells(row)) for row in paper.rows]
-        rows = "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |").replace("  |", " |") for line in lines)
-        parts.append(f"## {paper.title}\n\n```\n{paper.script}```\n\n{rows}\n\n{paper.after}\n")
-    return "\n".join(parts)
+    needs = [{"what is needed": name, "it is": what} for name, what in listed().needs.items()]
+    parts = (
+        f"## {paper.title}\n\n```\n{paper.script}```\n\n{_markdown(paper.table)}\n{paper.after.strip()}\n"
+        for paper in listed().papers.values()
+    )
+    return "\n".join([_markdown(needs), *parts])
+
+
+def _markdown(rows: Sequence[dict[str, str]]) -> str:
+    lines = [[*rows[0]], ["---"] * len(rows[0]), *([*row.values()] for row in rows)]
+    return "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |").replace("  |", " |") for line in lines)
 
 
 def papers(options: argparse.Namespace) -> None:
     """Print every table and figure of the papers, or of one."""
-    chosen = [paper for name, paper in known().items() if options.paper in (None, name)]
+    chosen = {name: paper for name, paper in listed().papers.items() if options.paper in (None, name)}
     if options.json:
-        print_json({paper.name: dataclasses.asdict(paper) for paper in chosen})
+        print_json({name: asdict(paper) for name, paper in chosen.items()})
     elif options.format == "markdown":
         print(sections(), end="")
     else:
-        for paper in chosen:
-            print(f"{paper.title} (make reproduce PAPER={paper.name})\n\n{paper.script}")
-            print_table(paper.table)
+        for name, paper in chosen.items():
+            print(f"{paper.title} (make reproduce PAPER={name})\n\n{paper.script}")
+            print_rows("tables", paper.table, options)
             print()
 
 
 def reproduce(options: argparse.Namespace) -> None:
     """Run the commands of a paper in order with what is at hand, and say what was skipped and what it would need."""
-    paper, about, skipped, failed = known()[options.paper], needs(), 0, list[str]()
-    top, by_name = parser()
+    paper, about, done, failed = listed().papers[options.paper], listed().needs, 0, list[str]()
     corpora = set(corpus_names(options.root))
-    for command in paper.commands:
-        number = command.letter or "first"
-        words, lacks = _at_hand(shlex.split(command.text)[1:], options, corpora)
-        if "GPU" in command.needs and Resources.of(device=options.device).device == "cpu":
+    for letter, text, needs, _ in paper.commands:
+        number = letter or "first"
+        words, lacks = _at_hand(shlex.split(text)[1:], options, corpora)
+        if "GPU" in needs and Resources.of(device=options.device).device == "cpu":
             words, lacks = [], [*lacks, "GPU"]
         if not words:
-            needed = "; ".join(f"{name}: {about[name]}" if name in about else name for name in lacks)
-            say(f"{number} skipped: {command.text}")
-            say(f"  needs {needed}")
-            skipped += 1
+            say(f"{number} skipped: {text}")
+            say(f"  needs {'; '.join(f'{name}: {about[name]}' if name in about else name for name in lacks)}")
             continue
-        takes = by_name[words[0]].options
-        given = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
-        words += [option for option in given if option.partition("=")[0] in takes]
-        if words[0] == "study" and "--list" not in words:
-            words.append(f"--output={options.root / REPORTS / f'{paper.name}-{number}'}")
+        words += _running(words, options, f"{options.paper}-{number}")
         say(f"{number}: mdcr {shlex.join(words)}")
         if lacks:
             say(f"  without {', '.join(lacks)}")
         corpora |= {words[words.index("--corpus") + 1]} if words[0] == "corpus" else set()
-        if options.dry_run:
-            continue
         try:
-            cli.run(top.read(words))
+            if not options.dry_run:
+                cli.run(parser()[0].read(words))
+            done += 1
         except MdcrError as error:
             say(f"{number} failed: {error}")
             failed.append(number)
-    run = "would run" if options.dry_run else "run"
-    say(f"{paper.title}: {len(paper.commands) - skipped - len(failed)} of {len(paper.commands)} commands {run}")
+    say(f"{paper.title}: {done} of {len(paper.commands)} commands {'would run' if options.dry_run else 'run'}")
     if failed:
-        raise StageError(f"{', '.join(failed)} of {paper.name} failed", "The lines above say why")
+        raise StageError(f"{', '.join(failed)} of {options.paper} failed", "The lines above say why")
+
+
+def _running(words: Sequence[str], options: argparse.Namespace, report: str) -> Iterator[str]:
+    """Yield the options of a command that are those of ``reproduce``, and the folder of its report."""
+    for name in _RUNNING:
+        value = getattr(options, name)
+        if value is not None and f"--{name}" in parser()[1][words[0]].options:
+            yield f"--{name}={value}"
+    if words[0] == "study" and "--list" not in words:
+        yield f"--output={options.root / REPORTS / report}"
 
 
 def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -> tuple[list[str], list[str]]:
@@ -195,33 +175,27 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
     folders = dict.fromkeys(name for word in words[:at] + words[at + 2 :] for name in re.findall(_FOLDER, word))
     if lacks := [name for name in folders if not (options.input / name).exists()]:
         return [], lacks
-    if words[0] == "train" and (named := words[words.index("--corpus") + 1]) not in corpora:
-        return [], [f"the corpus {named}"]
     words = [re.sub(_FOLDER, lambda found: str(options.input / found[1]), word) for word in words]
+    if words[0] == "train" and (corpus := words[words.index("--corpus") + 1]) not in corpora:
+        return [], [f"the corpus {corpus}"]
     if words[0] != "study" or "--list" in words:
         return words, []
     chosen, _, recipe = read_chosen(parser()[0].read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
         return [], [f"the corpus {corpus}"]
-    left = False
-    for field in dataclasses.fields(chosen.recipe):
-        if "systems" not in (field.name, *field.metadata):
-            continue
-        listed = names.split_names(getattr(recipe, field.name) or "")
-        gone = {name: absent for name in listed if (absent := list(_absent(name, corpora)))}
-        lacks += [f"{name} ({', '.join(absent)})" for name, absent in gone.items()]
-        left |= len(gone) < len(listed)
-        if gone:
-            words.append(f"--set={field.name}={','.join(name for name in listed if name not in gone)}")
-    if not left:
-        return [], lacks
-    if lacks:  # the systems that are left stand in --set
-        del words[at : at + 2]
-    return words, lacks
+    settings = [name for name, each in settings_of(chosen.recipe).items() if name == "systems" or each.systems]
+    named = {setting: names.split_names(getattr(recipe, setting) or "") for setting in settings}
+    gone = {system: absent for systems in named.values() for system in systems if (absent := _absent(system, corpora))}
+    if not any({*systems} - gone.keys() for systems in named.values()):
+        words = []
+    elif gone:  # the systems that are left stand in --set
+        left = {setting: ",".join(name for name in systems if name not in gone) for setting, systems in named.items()}
+        words = words[:at] + words[at + 2 :] + [f"--set={setting}={systems}" for setting, systems in left.items()]
+    return words, [f"{name} ({', '.join(absent)})" for name, absent in gone.items()]
 
 
-def _absent(system: str, corpora: set[str]) -> Iterator[str]:
-    """Yield what the encoders of a system lack: weights, corpora, or the reason why one cannot be loaded."""
+def _absent(system: str, corpora: set[str]) -> list[str]:
+    """Return what the encoders of a system lack: weights, corpora, or the reason why one cannot be loaded."""
     row = multi_format().get(system)
     encoders = {value for key, value in row.items() if key != "published"} if row else {system}
     gone = set[str]()
@@ -239,4 +213,4 @@ def _absent(system: str, corpora: set[str]) -> Iterator[str]:
                 pass
         gone |= {f"weights of {each}" for each in missing}
         gone |= {f"the corpus {value}" for key, value in name.options if key == "corpus" and value not in corpora}
-    yield from sorted(gone)
+    return sorted(gone)

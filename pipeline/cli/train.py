@@ -13,8 +13,8 @@ from pipeline.core.config import canonical
 from pipeline.core.progress import say
 from pipeline.core.workspace import find_corpus
 from pipeline.studies.recipe import find_recipe, read_recipe, with_settings
-from pipeline.train.recipe import DRAW, Recipe
-from pipeline.train.stage import draw_task, formats_entry, model_folder, train_task
+from pipeline.train.recipe import DRAW, Recipe, formats_entry, systems
+from pipeline.train.stage import draw_task, model_folder, train_task
 
 
 def triplets(options: argparse.Namespace) -> None:
@@ -43,7 +43,8 @@ def train(options: argparse.Namespace) -> None:
         print(folder)
         say(f"Use it: MODEL={recipe.name}={folder}")
         say("As an entry of SciRepEval's formats:")
-        for line in formats_entry(artifact).splitlines():
+        entry = formats_entry(folder.name, systems(recipe.architecture, folder.resolve()))
+        for line in entry.splitlines():
             say(line)
 
 

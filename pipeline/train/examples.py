@@ -67,9 +67,28 @@ class Writer:
         )
 
 
+class _Transform:
+    """Changes batches when they are read; data sets share it.
+
+    ``datasets`` hashes the pickle of a transform whenever rows are selected. This pickle has no vocabulary or corpus.
+    """
+
+    def __init__(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self._change = change
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return self._change(batch)
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, ("transform",)
+
+    def __deepcopy__(self, _: Any) -> _Transform:
+        return self
+
+
 def lazy(table: pa.Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> datasets.Dataset:
     """Return a memory-mapped table as a data set; ``change`` transforms batches when they are read."""
-    return datasets.Dataset(InMemoryTable(table)).with_transform(change)
+    return datasets.Dataset(InMemoryTable(table)).with_transform(_Transform(change))
 
 
 def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal: Goal) -> Examples:

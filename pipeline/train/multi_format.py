@@ -1,185 +1,336 @@
 """The study ``multi_format``: train encoders of every architecture on a grid, and evaluate them (Singh et al. 2023).
 
-Tables 2, 4, 5, 8, 10 and 11 of the paper, and 2, 3, 5 and 9 of its earlier version, with the published figures.
+Tables 2 to 5, 8, 10 and 11 of the paper, and 2 to 5, 7 and 9 of its earlier version, with the published figures. Each
+training is a task of ``mdcr train``, so it is shared and resumed as such.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import file_name, from_mapping
+from pipeline.core.errors import InputError, require_known
+from pipeline.core.progress import say
+from pipeline.core.task import Task
 from pipeline.data import DATA
-from pipeline.scores.tables import Cell, Column, Form, Table, Value, grid
+from pipeline.encode import names
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.tables import Cell, Column, Form, Table, Value, cell, grid
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.mdcr import scores as mdcr
+from pipeline.studies.common import require_made
+from pipeline.studies.mdcr import evaluation as mdcr
+from pipeline.studies.mdcr import scores as mdcr_scores
+from pipeline.studies.recipe import RECIPES, read_recipe
 from pipeline.studies.scirepeval import study as scirepeval
-from pipeline.train.grid import (
-    ABLATED,
-    ALL,
-    LABELS,
-    Recipe,
-    all_systems,
-    batches,
-    benchmark,
-    evaluation,
-    listing,
-    made_trainings,
-)
+from pipeline.studies.scirepeval.tasks import FORMATS
+from pipeline.train.recipe import Name, formats_entry, systems
+from pipeline.train.recipe import Recipe as Training
+from pipeline.train.stage import model_folder, train_task
+from pipeline.train.tasks import task_of
 
-_RATIO = Form(1, ".2f")
-_COUNT = Form(1, ",.0f")
+LABELS = {
+    "": "base",
+    "cls": "MTL CLS",
+    "ctrl": "MTL CTRL",
+    "adapters": "Adapters",
+    "pals": "PALs",
+    "fusion": "Fusion",
+    "adapters+ctrl": "Adapters + MTL CTRL",
+}
+"""Architectures as the paper calls them; empty: the base untrained, ``adapters+ctrl``: the mean of two."""
+ALL, ABLATED = "all", "ctrl"
+
+_REFERENCE = DATA / "reference" / "trainings"
+_COSTS = {"parameters": Form(1, ",.0f"), "training": Form(1, ".2f"), "inference": Form(1, ".2f")}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of the study.
+
+    Attributes:
+        input: folder of SciRepEval's files, with training sets or samples.
+        systems: the base encoders, with labels.
+        published: by label of a base, the paper's base whose figures stand beside ours.
+        architectures: of :data:`LABELS`.
+        ablations: formats joined by ``+`` that the first base is trained on with control codes.
+        seeds: of trainings; ablations have the first.
+        tasks: training tasks.
+        training: settings of ``mdcr train`` of all trainings.
+        changes: by architecture, settings that differ.
+        evaluated: tasks of the evaluation; empty: all of the folder.
+        edition: 24 or 25 tasks.
+        resamples: of the bootstrap.
+        benchmark: folder of an MDCR benchmark; empty: none.
+        texts_per_second: assumed speed of training on one GPU, for the dry run; not measured.
+    """
+
+    input: str
+    systems: str
+    published: Mapping[str, str]
+    architectures: tuple[str, ...]
+    ablations: tuple[str, ...]
+    seeds: tuple[int, ...]
+    tasks: tuple[str, ...]
+    training: Mapping[str, Any]
+    changes: Mapping[str, Mapping[str, Any]]
+    evaluated: tuple[str, ...]
+    edition: int
+    resamples: int
+    benchmark: str
+    texts_per_second: float
+
+    def __post_init__(self) -> None:
+        for name in self.architectures:
+            require_known(name, LABELS, f"architectures must be of {', '.join(filter(None, LABELS))}, got {name!r}")
+        for form in (form for ablation in self.ablations for form in ablation.split("+")):
+            require_known(form, FORMATS, f"ablations must be of formats, got {form!r}")
+        for name, built_on in (("fusion", {"adapters"}), ("adapters+ctrl", {"adapters", "ctrl"})):
+            if name in self.architectures and not built_on <= {*self.architectures}:
+                needed = " and ".join(sorted(built_on))
+                raise InputError(f"{name} must have {needed} among the architectures", "Add them")
+        if not self.seeds:
+            raise InputError("seeds must not be empty", "Write seeds = [13]")
+        for run in self.grid():
+            if not self.tasks_of(run):
+                raise InputError(f"tasks must have one of {run.formats}, got none", "Change tasks or ablations")
+
+    @property
+    def bases(self) -> dict[str, str]:
+        """The bases by label."""
+        return {name.title: str(replace(name, label="")) for name in names.parse(self.systems)}
+
+    def grid(self) -> list[Run]:
+        """Return the trainings; fusions, which build on adapters, come last."""
+        trained = [name for name in self.architectures if name and "+" not in name]
+        runs = [Run(*row) for row in itertools.product(self.bases, trained, [ALL], self.seeds)]
+        runs += [Run(next(iter(self.bases)), ABLATED, formats, self.seeds[0]) for formats in self.ablations]
+        return sorted(runs, key=_is_fusion)
+
+    def tasks_of(self, run: Run) -> list[str]:
+        """Return the training tasks of a run."""
+        formats = FORMATS if run.formats == ALL else run.formats.split("+")
+        return [task for task in self.tasks if task_of(task).format in formats]
+
+    def settings_of(self, run: Run) -> dict[str, Any]:
+        """Return the settings of ``mdcr train`` of a run."""
+        return {**self.training, **self.changes.get(run.architecture, {})}
+
+
+class Run(NamedTuple):
+    """A training: label of the base, architecture, formats (``all`` or joined by ``+``) and seed."""
+
+    base: str
+    architecture: str
+    formats: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """Name of its model."""
+        words = (self.base, self.architecture, self.formats, str(self.seed))
+        return file_name("-".join(words).replace("+", "_"), kept="_")
+
+
+Rows = Mapping[Run, Mapping[str, str]]
+"""The encoder of each format, and of ad-hoc queries, of each system."""
+
+
+def listing(recipe: Recipe) -> list[dict[str, Any]]:
+    """Return the grid, with the GPU hours of each training: texts over the assumed speed.
+
+    An epoch has as many examples of each task as the limit, of which a triplet is three texts.
+    """
+    rows = []
+    for run in recipe.grid():
+        settings, tasks = recipe.settings_of(run), recipe.tasks_of(run)
+        texts = sum(3 if task_of(task).format in ("proximity", "search") else 1 for task in tasks)
+        seconds = texts * settings["examples"] * settings["epochs"] / recipe.texts_per_second
+        facts = {"training": run.name, "tasks": ", ".join(tasks), "epochs": settings["epochs"]}
+        rows.append({**facts, "gpu_hours": round(seconds / 3600, 2)})
+    return rows
+
+
+def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
+    """Yield the trainings, then what evaluates them."""
+    hours = [row["gpu_hours"] for row in listing(recipe)]
+    rate = f"at {recipe.texts_per_second:g} texts a second (assumed)"
+    say(f"{len(hours)} trainings, {sum(hours):,.1f} GPU hours {rate} where the training sets are whole")
+    for _, runs in itertools.groupby(recipe.grid(), _is_fusion):
+        yield [_task(workspace, recipe, run) for run in runs]
+    rows = _systems(recipe, _made(workspace, recipe))
+    yield from scirepeval.batches(workspace, _evaluation(recipe, rows))
+    if recipe.benchmark:
+        yield from mdcr.batches(workspace, _benchmark(recipe, rows))
+
+
+def _is_fusion(run: Run) -> bool:
+    return run.architecture == "fusion"
+
+
+def _task(workspace: Workspace, recipe: Recipe, run: Run) -> Task:
+    """Return the task of a training; InputError if it is a fusion of adapters that are not made."""
+    base = recipe.bases[run.base]
+    if _is_fusion(run):
+        adapters = _task(workspace, recipe, run._replace(architecture="adapters"))
+        base = str(model_folder(require_made(workspace, adapters)).resolve())
+    chosen = {"name": run.name, "base": base, "architecture": run.architecture, "seed": run.seed}
+    data = {"input": recipe.input, "tasks": recipe.tasks_of(run)}
+    none = {"corpus": "", "triplets": "", "draw": {}, "validation": {}}
+    return train_task(
+        workspace, from_mapping(Training, {**recipe.settings_of(run), **chosen, **data, **none}), dry=True
+    )
+
+
+def _made(workspace: Workspace, recipe: Recipe) -> dict[Run, Artifact]:
+    """Return every training; InputError if one is missing."""
+    return {run: require_made(workspace, _task(workspace, recipe, run)) for run in recipe.grid()}
+
+
+def _systems(recipe: Recipe, made: Mapping[Run, Artifact]) -> Rows:
+    """Return bases, trainings and the means of adapters and control codes."""
+    rows = {Run(label, "", ALL, 0): dict.fromkeys((*FORMATS, "query"), base) for label, base in recipe.bases.items()}
+    rows |= {run: systems(cast("Name", run.architecture), model_folder(each).resolve()) for run, each in made.items()}
+    if "adapters+ctrl" in recipe.architectures:
+        for label, seed in itertools.product(recipe.bases, recipe.seeds):
+            adapters, codes = (rows[Run(label, name, ALL, seed)] for name in ("adapters", "ctrl"))
+            rows[Run(label, "adapters+ctrl", ALL, seed)] = {
+                form: f"mean({encoder},{codes[form]})" for form, encoder in adapters.items()
+            }
+    return rows
+
+
+def _evaluation(recipe: Recipe, rows: Rows) -> scirepeval.Recipe:
+    """Return the recipe that evaluates all systems, and each code of the first base on the tasks of all formats."""
+    formats = {run.name: dict(row) for run, row in rows.items()}
+    codes = Run(next(iter(recipe.bases)), ABLATED, ALL, recipe.seeds[0])
+    if codes in rows:
+        formats[codes.name]["published"] = f"{recipe.published.get(codes.base, codes.base)}_ctrl"
+    changes: dict[str, Any] = {"input": recipe.input, "systems": ",".join(formats), "formats": formats}
+    changes |= {"tasks": recipe.evaluated, "confusion": codes.name if codes in rows else ""}
+    changes |= {"edition": recipe.edition, "resamples": recipe.resamples}
+    evaluation: scirepeval.Recipe = read_recipe(RECIPES / "scirepeval.toml", scirepeval.Recipe, changes)
+    return evaluation
+
+
+def _benchmark(recipe: Recipe, rows: Rows) -> mdcr.Recipe:
+    """Return the recipe that ranks the MDCR benchmark by each system's vectors of proximity."""
+    labelled = ",".join(f"{run.name}={row['proximity']}" for run, row in rows.items() if run.formats == ALL)
+    changes = {"input": recipe.benchmark, "systems": f"bm25,{labelled}"}
+    benchmark: mdcr.Recipe = read_recipe(RECIPES / "mdcr_eval.toml", mdcr.Recipe, changes)
+    return benchmark
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the papers' tables over trainings, with published figures, then those of the evaluation."""
-    made = made_trainings(workspace, recipe)
-    rows = all_systems(workspace, recipe, made)
-    recipe_of = evaluation(workspace, recipe, rows)
-    evaluated = scirepeval.results(workspace, recipe_of)
+    made = _made(workspace, recipe)
+    rows = _systems(recipe, made)
+    evaluation = _evaluation(recipe, rows)
+    evaluated = scirepeval.results(workspace, evaluation)
     frames = {table.name: table.frame for table in evaluated.tables}
-    runs = pl.DataFrame(
-        [(run.name, *run) for run in rows], ["system", "base", "architecture", "formats", "seed"], orient="row"
-    )
-    averages = runs.join(frames["averages"].select("system", "group", "value"), on="system", maintain_order="left")
-    of_formats = frames["formats"].select("system", column=pl.format("{}-{}", "group", "format"), value="value")
-    seconds = pl.DataFrame(
-        [(run.name, _seconds_a_step(each)) for run, each in made.items()], ["system", "training"], orient="row"
-    )
-    costs = runs.join(_inference(frames["efficiency"]), on="system").join(seconds, on="system", how="left")
-    tables = [_averages(averages, recipe), *_ablations(averages, of_formats, recipe), _costs(costs)]
+    runs = pl.DataFrame([(run.name, *run) for run in rows], ["system", *Run._fields], orient="row")
+    whole = runs.filter(formats=ALL)
+    averages = frames["averages"].select("system", figure="group", value="value")
+    tables = [_models("averages", "averages", recipe, whole, averages)]
+    if recipe.ablations:
+        formats = frames["formats"].select("system", figure=pl.format("{}-{}", "group", "format"), value="value")
+        chosen = runs.filter(base=next(iter(recipe.bases)), architecture=ABLATED, seed=recipe.seeds[0])
+        tables.append(_ablations(recipe, chosen, pl.concat([formats, averages])))
+    tables.append(_costs(whole, _seconds(made, frames["efficiency"])))
     if recipe.benchmark:
-        ranked = mdcr.STUDY.results(workspace, benchmark(recipe, rows))
+        ranked = mdcr_scores.results(workspace, _benchmark(recipe, rows))
         fields = next(table for table in ranked.tables if table.name == "fields")
-        tables += [_mdcr(runs, fields.frame, recipe), fields]
-    kept = [replace(table, name=f"scirepeval-{table.name}") for table in evaluated.tables]
-    copies = {"formats.toml": Path(recipe_of.formats)}
-    return StudyResult(
-        [*tables, *kept],
-        evaluated.figures,
-        evaluated.sources,
-        parts=evaluated.parts,
-        copies=copies,
-        best=evaluated.best,
+        means = fields.frame.filter(field=AVERAGE).select("system", figure="measure", value="value")
+        tables += [_models("mdcr", "MDCR, means over fields", recipe, whole, means), fields]
+    tables += [replace(table, name=f"scirepeval-{table.name}") for table in evaluated.tables]
+    entries = "".join(formats_entry(run.name, row) for run, row in rows.items())
+    return replace(evaluated, tables=tables, files={"formats.toml": entries})
+
+
+def _seconds(made: Mapping[Run, Artifact], efficiency: pl.DataFrame) -> pl.DataFrame:
+    """Return seconds of a training step and of a paper, and the parameters of a format, by system."""
+    steps = [
+        (run.name, each.manifest.provenance["wall_seconds"] / each.manifest.counts["steps"])
+        for run, each in made.items()
+    ]
+    embedded = efficiency.group_by("system").agg(
+        parameters=pl.col("own_parameters").mean(), inference=(1 / pl.col("papers_per_second")).mean()
     )
+    return embedded.join(pl.DataFrame(steps, ["system", "training"], orient="row"), on="system", how="left")
 
 
-def _seconds_a_step(training: Artifact) -> float:
-    return float(training.manifest.provenance["wall_seconds"]) / int(training.manifest.counts["steps"])
-
-
-def _inference(efficiency: pl.DataFrame) -> pl.DataFrame:
-    """Return the mean seconds a paper and the parameters of a format, by system."""
-    return efficiency.group_by("system", maintain_order=True).agg(
-        inference=(1 / pl.col("papers_per_second")).mean(), parameters=pl.col("own_parameters").mean()
+def _beside(recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame, file: str, key: str) -> pl.DataFrame:
+    """Return the figures of runs with the column ``published``, by the paper's base, ``key`` and figure; fractions."""
+    joined = runs.join(figures, on="system", maintain_order="left")
+    printed = pl.read_csv(_REFERENCE / f"{file}.csv").filter(edition=recipe.edition).drop("edition")
+    printed = printed.with_columns(pl.col("base", key).fill_null("")).unpivot(
+        index=["base", key], variable_name="figure", value_name="published"
     )
+    percent = printed.select(pl.col("base").alias("paper"), key, "figure", pl.col("published") / 100)
+    joined = joined.with_columns(paper=pl.col("base").replace(dict(recipe.published)))
+    return joined.join(percent, on=["paper", key, "figure"], how="left", maintain_order="left")
 
 
-def _published(recipe: Recipe, file: str = "averages") -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the published figures of the edition by (base of the paper, architecture or formats)."""
-    frame = pl.read_csv(DATA / "reference" / "trainings" / f"{file}.csv")
-    found = frame.filter(edition=recipe.edition).rows(named=True)
-    return {(row["base"], row.get("architecture", row.get("formats")) or ""): row for row in found}
+def _over_trainings(name: str, title: str, corner: str, figures: pl.DataFrame, notes: Sequence[str]) -> Table:
+    """Return means and deviations over trainings beside the published figures; ``corner`` has the labels of rows."""
+    means = figures.group_by(corner, "figure", "published", maintain_order=True).agg(
+        pl.col("value").mean(), deviation=pl.col("value").std()
+    )
+    cells = dict[tuple[str, Column], Value]()
+    for row in means.drop_nulls("value").iter_rows(named=True):
+        group, _, form = row["figure"].rpartition("-")
+        column = Column(group, form) if form in FORMATS else Column("", row["figure"])
+        cells[row[corner], column] = Cell(row["value"], deviation=row["deviation"], published=row["published"])
+    return grid(name, f"Multi-format training: {title}", corner, cells, notes, figures)
 
 
-def _over_seeds(values: Sequence[float | None], published: float | None) -> Cell | None:
-    """Return the mean over trainings with its deviation; fractions stand beside published percent."""
-    figures = [value for value in values if value is not None]
-    if not figures:
-        return None
-    deviation = statistics.stdev(figures) if len(figures) > 1 else None
-    beside = None if published is None else published / 100
-    return Cell(statistics.mean(figures), deviation=deviation, published=beside)
-
-
-def _row(base: str, architecture: str) -> str:
-    return f"{base}, {LABELS[architecture]}"
-
-
-def _averages(averages: pl.DataFrame, recipe: Recipe) -> Table:
-    """Return the averages of each base and architecture (tables 2 and 8; 2 and 3 of the earlier version)."""
-    published, cells = _published(recipe), dict[tuple[str, str], Value]()
-    keys = ["base", "architecture", "group"]
-    chosen = averages.filter(formats=ALL)
-    for (base, architecture, group), rows in chosen.group_by(keys, maintain_order=True):
-        printed = published.get((recipe.published.get(str(base), str(base)), str(architecture)), {}).get(str(group))
-        cells[_row(str(base), str(architecture)), str(group)] = _over_seeds(rows["value"].to_list(), printed)
+def _models(name: str, title: str, recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> Table:
+    """Return figures of each base and architecture (tables 2, 5 and 8; 2 and 3 of the earlier version)."""
+    frame = _beside(recipe, runs, figures, "averages", "architecture")
+    labels = pl.format("{}, {}", "base", pl.col("architecture").replace(LABELS))
     notes = [
         f"Means and deviations over {len(recipe.seeds)} trainings; in parentheses the difference to the published mean "
         "of 5 trainings. Figures of samples, or of other bases than the paper's, are not comparable with them.",
     ]
-    return grid("averages", "Multi-format training: averages", "model", cells, notes, averages)
+    return _over_trainings(name, title, "model", frame.with_columns(model=labels), notes)
 
 
-def _ablations(averages: pl.DataFrame, of_formats: pl.DataFrame, recipe: Recipe) -> Iterator[Table]:
-    """Yield the figures by trained and evaluated formats (table 11; table 9); nothing without ablations."""
-    if not recipe.ablations:
-        return
-    base, published = next(iter(recipe.bases)), _published(recipe, "ablations")
-    chosen = averages.filter(base=base, architecture=ABLATED, seed=recipe.seeds[0])
-    totals = chosen.select("system", column="group", value="value")
-    frame = pl.concat([of_formats, totals]).join(chosen.select("system", "formats").unique(), on="system")
-    cells = dict[tuple[str, Column], Value]()
-    for formats in (*recipe.ablations, ALL):
-        printed = published.get((recipe.published.get(base, base), formats), {})
-        for row in frame.filter(formats=formats).iter_rows(named=True):
-            group = next(
-                name for name in ("in-train", "out-of-train", "scidocs", "average") if row["column"].startswith(name)
-            )
-            column = Column(group, row["column"].removeprefix(group).removeprefix("-") or "all")
-            cells[formats, column] = _over_seeds([row["value"]], printed.get(row["column"]))
-    notes = [f"{base} with control codes, trained on the formats of the row; one training each."]
-    yield grid("ablations", "Multi-format training: trained and evaluated formats", "trained on", cells, notes, frame)
+def _ablations(recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> Table:
+    """Return the figures by trained and evaluated formats (table 11; table 9)."""
+    frame = _beside(recipe, runs, figures, "ablations", "formats")
+    notes = [f"{runs['base'][0]} with control codes, trained on the formats of the row; one training each."]
+    return _over_trainings("ablations", "trained and evaluated formats", "formats", frame, notes)
 
 
-def _costs(costs: pl.DataFrame) -> Table:
+def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> Table:
     """Return parameters of a format, and relative times of training and inference (table 4; table 5)."""
-    published = {row["architecture"]: row for row in _read("costs").rows(named=True)}
-    means = costs.filter(pl.col("architecture") != "", formats=ALL).group_by("architecture", maintain_order=True)
-    frame = means.agg(pl.col("parameters", "training", "inference").mean())
-    reference = frame.filter(architecture="ctrl").select("training", "inference")
-    cells = dict[tuple[str, Column], Value]()
-    for row in frame.iter_rows(named=True):
-        label, printed = LABELS[row["architecture"]], published.get(row["architecture"], {})
-        for name, unit in (
-            ("parameters", 1.0),
-            *zip(("training", "inference"), (reference.rows() or [(None, None)])[0], strict=True),
-        ):
-            ratio = row[name] is not None and unit
-            cells[label, Column(name, "here")] = (
-                Cell(row[name] / unit, form=_COUNT if name == "parameters" else _RATIO) if ratio else None
-            )
-            value = printed.get(name)
-            cells[label, Column(name, "published")] = (
-                None if value is None else (f"{value:,.0f}" if name == "parameters" else f"{value:.2f}")
-            )
+    means = (
+        runs.join(costs, on="system", maintain_order="left")
+        .filter(pl.col("architecture") != "")
+        .group_by("architecture", maintain_order=True)
+    )
+    times = pl.col("training", "inference")
+    relative = times / times.filter(pl.col("architecture") == "ctrl").first()
+    frame = means.agg(pl.col(list(_COSTS)).mean()).with_columns(relative)
+    frame = frame.join(pl.read_csv(_REFERENCE / "costs.csv"), "architecture", "left", suffix="_published")
+    cells = {
+        (LABELS[row["architecture"]], Column(name, source)): cell(row[f"{name}{suffix}"], form=form)
+        for row in frame.iter_rows(named=True)
+        for name, form in _COSTS.items()
+        for source, suffix in (("here", ""), ("published", "_published"))
+    }
     notes = [
         "Parameters of one format alone. Times relative to MTL CTRL: seconds a step of training and a paper of "
         "inference, whatever else ran on the machine.",
     ]
     return grid("costs", "Multi-format training: costs", "model", cells, notes, frame)
-
-
-def _mdcr(runs: pl.DataFrame, fields: pl.DataFrame, recipe: Recipe) -> Table:
-    """Return means over fields of the MDCR benchmark (table 5)."""
-    published, cells = _published(recipe), dict[tuple[str, str], Value]()
-    means = fields.filter(pl.col("field") == "AVG").join(
-        runs.rename({"system": "name"}), left_on="system", right_on="name"
-    )
-    for (base, architecture, measure), rows in means.group_by(["base", "architecture", "measure"], maintain_order=True):
-        printed = published.get((recipe.published.get(str(base), str(base)), str(architecture)), {}).get(str(measure))
-        cells[_row(str(base), str(architecture)), str(measure)] = _over_seeds(rows["value"].to_list(), printed)
-    return grid("mdcr", "Multi-format training: MDCR, means over fields", "model", cells, (), means)
-
-
-def _read(name: str) -> pl.DataFrame:
-    return pl.read_csv(DATA / "reference" / "trainings" / f"{name}.csv")
 
 
 STUDY = Study(

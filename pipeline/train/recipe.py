@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,11 +160,19 @@ def adapter_of(architecture: Name, code: str) -> str:
 
 
 def systems(architecture: Name, folder: Path) -> dict[str, str]:
-    """Return the encoders of all formats, as in ``MODEL=``."""
+    """Return the encoder of each format of SciRepEval, and of ad-hoc queries, as in ``MODEL=``."""
     if architecture in ("cls", "lora"):
-        return dict.fromkeys(CODES, str(folder))
-    if architecture == "ctrl":
-        return {form: f"{folder}:task={form}" for form in CODES}
-    if architecture == "pals":
-        return {form: f"{folder}:pals={code}" for form, code in CODES.items()}
-    return {form: f"{folder}:adapter={folder / adapter_of(architecture, code)}" for form, code in CODES.items()}
+        encoders: dict[str, str] = dict.fromkeys(CODES, str(folder))
+    elif architecture == "ctrl":
+        encoders = {form: f"{folder}:task={form}" for form in CODES}
+    elif architecture == "pals":
+        encoders = {form: f"{folder}:pals={code}" for form, code in CODES.items()}
+    else:
+        encoders = {form: f"{folder}:adapter={folder / adapter_of(architecture, code)}" for form, code in CODES.items()}
+    query = encoders.pop("query")
+    return {**encoders, "search": encoders["proximity"], "query": query}
+
+
+def formats_entry(name: str, encoders: Mapping[str, str]) -> str:
+    """Return the entry of a system for SciRepEval's ``formats``, as TOML."""
+    return f"[{name}]\n" + "".join(f"{form} = {json.dumps(encoder)}\n" for form, encoder in encoders.items())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +30,7 @@ from pipeline.encode.shape import first_module
 from pipeline.encode.spec import EncoderSpec, Model, TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train.queries import queries_task
-from pipeline.train.recipe import DRAW, Draw, Recipe, Settings, systems
+from pipeline.train.recipe import DRAW, Draw, Recipe, Settings
 from pipeline.train.tasks import task_of, training_files
 from pipeline.train.triplets import mix_of, triplets_task
 
@@ -211,12 +210,3 @@ def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, work: Work
 def model_folder(artifact: Artifact) -> Path:
     """Return the folder of a trained model."""
     return artifact.path / Path(artifact.manifest.outputs[0].path).parts[0]
-
-
-def formats_entry(artifact: Artifact) -> str:
-    """Return the entry of a trained model for SciRepEval's ``formats``, as TOML."""
-    folder = model_folder(artifact).resolve()
-    encoders = systems(artifact.manifest.config["settings"]["architecture"], folder)
-    query = encoders.pop("query")
-    lines = [f"{form} = {json.dumps(name)}" for form, name in {**encoders, "search": encoders["proximity"]}.items()]
-    return "\n".join([f"[{folder.name}]", *lines, f"query = {json.dumps(query)}"]) + "\n"

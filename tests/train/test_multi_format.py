@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.train.grid import Recipe
+from pipeline.train.multi_format import Recipe
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert, words
 from tests.studies.scirepeval.published import write
@@ -16,10 +16,9 @@ from tests.studies.scirepeval.published import write
 TINY = {
     "architectures": ["cls", "ctrl", "adapters", "pals", "fusion", "adapters+ctrl"],
     "ablations": ["regression"],
-    "seeds": [1, 2],
+    "seeds": [1],
     "tasks": ["fos", "cite_count"],
     "evaluated": ["cite_count", "scidocs_cite"],
-    "layers": 1,
     "published": {"tiny": "specter2_base"},
     "resamples": 10,
 }
@@ -60,32 +59,38 @@ def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) 
     words_of = [*flags("study multi_format --input"), str(folder), "--model", base]
     planned = mdcr(tmp_path, *words_of, *settings(), "--dry-run")
     assert planned.returncode == 0, planned.stderr
-    assert "11 trainings, 0.0 GPU hours at 200 texts a second (assumed)" in planned.stderr
+    assert "6 trainings, 0.0 GPU hours at 200 texts a second (assumed)" in planned.stderr
     tables = mdcr_json(tmp_path, *words_of, *settings())["tables"]
-    trained = list((tmp_path / "runs/models").glob("tiny-*"))
-    assert len(trained) == 1 + 11  # the base of one layer, and the grid
-    values = {
-        (row["architecture"], row["seed"]): row["value"] for row in tables["averages"] if row["group"] == "average"
-    }
-    assert len(values) == 1 + 6 * 2 + 1 - 1  # the ablation is a ctrl of seed 1 too
-    assert len({round(value, 6) for value in values.values()}) > 6
+    assert len(trained(tmp_path)) == 6
+    values = {row["architecture"]: row["value"] for row in tables["averages"] if row["figure"] == "average"}
+    assert len(values) == 1 + 6
+    assert len({round(value, 6) for value in values.values()}) > 4
     costs = {row["architecture"]: row for row in tables["costs"]}
     assert costs["ctrl"]["parameters"] == 32
     assert costs["adapters"]["parameters"] < costs["fusion"]["parameters"]
     assert costs["adapters+ctrl"]["parameters"] == 32 + costs["adapters"]["parameters"]
     assert all(row["training"] > 0 for row in costs.values() if row["architecture"] != "adapters+ctrl")
     assert {row["formats"] for row in tables["ablations"]} == {"regression", "all"}
+    codes = {(row["format"], row["vectors"]): row["value"] for row in tables["scirepeval-codes"] if row["value"]}
+    assert len(codes) == 2 * 4
     report = (tmp_path / "runs/reports/multi_format/averages.md").read_text()
     assert "tiny, Adapters + MTL CTRL" in report
-    assert "±" in report
+    assert "±" not in report
     formats = tomllib.loads((tmp_path / "runs/reports/multi_format/formats.toml").read_text())
-    assert formats["tiny-pals-all-2"]["query"].endswith(":pals=[QRY]")
-    made = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
-    again = mdcr_json(tmp_path, *words_of, *settings(seeds=[1], ablations=[]))["tables"]
-    assert {
-        path: path.stat().st_mtime_ns for path in (tmp_path / "runs/models").rglob("manifest.json")
-    }.items() <= made.items()
-    assert {row["seed"] for row in again["averages"]} == {0, 1}
+    assert formats["tiny-pals-all-1"]["query"].endswith(":pals=[QRY]")
+    assert not [*tmp_path.glob("runs/*.toml")]
+
+    made = trained(tmp_path)
+    twice = mdcr_json(tmp_path, *words_of, *settings(seeds=[1, 2], architectures=["cls"], ablations=[]))["tables"]
+    assert len(made.items() & trained(tmp_path).items()) == 6
+    assert len(trained(tmp_path)) == 7
+    assert [row["seed"] for row in twice["averages"] if row["figure"] == "average"] == [0, 1, 2]
+    assert "±" in (tmp_path / "runs/reports/multi_format/averages.md").read_text()
+
+
+def trained(root: Path) -> dict[Path, int]:
+    """Return when each model was made, by its manifest."""
+    return {path: path.stat().st_mtime_ns for path in root.glob("runs/models/*/manifest.json")}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +104,7 @@ def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) 
     ],
 )
 def test_bad_grids_are_refused(tmp_path: Path, folder: Path, changes: dict[str, object], said: str) -> None:
-    options = settings(**{"layers": 0, **changes})
+    options = settings(**changes)
     words_of = [*flags("study multi_format --input"), str(folder), "--model", f"tiny={save_bert(tmp_path / 'bert')}"]
     assert said in one_line_error(mdcr(tmp_path, *words_of, *options, "--dry-run"))
 

@@ -33,8 +33,8 @@ from pipeline.train import trainer
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples, Writer
 from pipeline.train.objectives import Objective
-from pipeline.train.recipe import Recipe
-from pipeline.train.stage import formats_entry, model_folder, train_task
+from pipeline.train.recipe import Recipe, formats_entry, systems
+from pipeline.train.stage import model_folder, train_task
 from pipeline.train.tasks import stratified, task_examples, task_of
 from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import mdcr
@@ -115,7 +115,7 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
     assert "No paper or citation is later than 2012" in card
     assert "Paper number" not in card
     assert json.loads((folder / "config_sentence_transformers.json").read_text())["template"] == "title-sep-abstract"
-    (entry,) = tomllib.loads(formats_entry(whole)).values()
+    (entry,) = tomllib.loads(formats_entry("mine", systems("cls", folder.resolve()))).values()
     assert set(entry) == {"classification", "regression", "proximity", "search", "query"}
     assert set(entry.values()) == {str(folder.resolve())}
 

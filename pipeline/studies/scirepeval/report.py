@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.artifact import Artifact
+from pipeline.data import DATA
 from pipeline.encode import registry
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.statistics import Floats
@@ -185,27 +186,20 @@ def formats(means: pl.DataFrame) -> Table:
     return grid("formats", "SciRepEval: averages by format", "system", cells, frame=rows)
 
 
-def codes(means: pl.DataFrame, columns: Mapping[str, str], edition: int) -> Table:
-    """Return every format's tasks on the vectors of every format's encoder, beside the published figures (table 3).
+def codes(means: pl.DataFrame, columns: Mapping[str, str], system: str, edition: int) -> Table:
+    """Return every format's tasks on the vectors of every format's encoder (table 3; table 4 of the earlier edition).
 
-    Published figures are for the 24 tasks; those of the earlier edition (table 4) are for control codes on SciNCL,
-    which no entry has. ``columns`` has the encoder of each format, and of ad-hoc queries; ``means`` has their names
-    with a tilde before.
+    ``columns`` has the encoder of each format, and of ad-hoc queries; ``means`` has their names with a tilde before.
+    Published figures of ``system`` stand beside.
     """
-    rows = [
-        (group, kind, column, registry.published(name).get(f"scirepeval-codes.{group}-{kind}"), f"~{name}")
-        for group, kind, (column, name) in itertools.product(list(GROUPS)[:2], FORMATS, columns.items())
-    ]
-    schema = {
-        "group": pl.String,
-        "format": pl.String,
-        "vectors": pl.String,
-        "published": pl.Float64,
-        "system": pl.String,
-    }
-    printed = pl.DataFrame(rows, schema, orient="row").with_columns(pl.when(edition == 24).then("published"))
-    frame = printed.join(means, on=["system", "group", "format"], maintain_order="left").drop("system")
-    figures = frame.select("group", "format", "vectors", "value", published=pl.col("published") / 100)
+    keys = ["group", "format", "vectors"]
+    products = itertools.product(list(GROUPS)[:2], FORMATS, columns.items())
+    rows = [(group, kind, column, f"~{name}") for group, kind, (column, name) in products]
+    asked = pl.DataFrame(rows, [*keys, "system"], orient="row")
+    printed = pl.read_csv(DATA / "reference/trainings/codes.csv").filter(system=system, edition=edition)
+    frame = asked.join(printed.select(*keys, published="percent"), on=keys, how="left", maintain_order="left")
+    frame = frame.join(means, on=["system", "group", "format"], maintain_order="left").drop("system")
+    figures = frame.select(*keys, "value", published=pl.col("published") / 100)
     notes = [
         "Rows: format of the tasks. Columns: format of the vectors, of ad-hoc queries too. In parentheses: difference "
         "to the published figure, for which the paper takes one task per row."

@@ -41,28 +41,32 @@ from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Doc, Entry, Folde
 from pipeline.studies.sentences import Pairing, transported
 
 Encoders = Mapping[Format, Model]
+Formats = str | Mapping[str, Mapping[str, str]]
+"""Encoders of each format, by system, as ``formats.toml`` has them; or a file of such rows, empty for none."""
 _TEMPLATE = "fields-sep"
 """Template of a paper's text in the published evaluation, for any transformer."""
 
 
-def multi_format(extra_file: str = "") -> dict[str, dict[str, str]]:
-    """Return the rows of ``formats.toml``, extended and overridden by those of ``extra_file``."""
-    table: dict[str, dict[str, str]] = {}
-    for path in (Path(__file__).with_name("formats.toml"), *([Path(extra_file).expanduser()] if extra_file else [])):
-        table |= files.given_toml(path, "the setting formats: the TOML file", "Write it like formats.toml")
+def multi_format(extra: Formats = "") -> dict[str, dict[str, str]]:
+    """Return the rows of ``formats.toml``, extended and overridden by ``extra``: such rows, or their file."""
+    texts = "the setting formats: the TOML file", "Write it like formats.toml"
+    own = files.given_toml(Path(__file__).with_name("formats.toml"), *texts)
+    if isinstance(extra, str):
+        extra = files.given_toml(Path(extra).expanduser(), *texts) if extra else {}
+    table = {**own, **extra}
     for name, row in table.items():
         if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
             raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")
     return table
 
 
-def encoders(name: str, extra_file: str = "") -> Encoders:
-    """Return the encoder of each format: the same in all, unless ``formats.toml`` or ``extra_file`` names several.
+def encoders(name: str, extra: Formats = "") -> Encoders:
+    """Return the encoder of each format: the same in all, unless ``formats.toml`` or ``extra`` names several.
 
     An encoder with a prompt for a format uses it: ``task=classification``. ``ot(ENCODER)`` has the vectors of ENCODER.
     """
     ot_encoder = transported(names.parse_one(name))
-    row = multi_format(extra_file).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
+    row = multi_format(extra).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
     models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
     if ot_encoder and not models["proximity"].multi_vector:
         raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")

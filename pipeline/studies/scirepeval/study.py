@@ -40,7 +40,7 @@ class Recipe:
     tasks: tuple[str, ...] = required("names of tasks; empty: all that the folder has")
     edition: int = required("number of tasks; 25: the earlier version, with the feeds tasks")
     baseline: str = required("the system that the others are compared with; empty: the first")
-    formats: str = required("TOML file with further multi-format systems")
+    formats: steps.Formats = required("further multi-format systems: a TOML file, or a table of them")
     confusion: str = required(
         "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
     )
@@ -226,7 +226,8 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     ]
     drawings, charts, confusion = list[StudyFigure](), list[Chart](), None
     if recipe.confused_encoders:
-        confusion = report.codes(means, recipe.confused_encoders, recipe.edition)
+        published = steps.multi_format(recipe.formats)[recipe.confusion].get("published", recipe.confusion)
+        confusion = report.codes(means, recipe.confused_encoders, published, recipe.edition)
         tables.append(confusion)
     differences = report.differences(figures, recipe.baseline_system, recipe.seed)
     if len(differences):
