@@ -183,8 +183,8 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
     chosen, _, recipe = read_chosen(parser()[0].read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
         return [], [f"the corpus {corpus}"]
-    settings = [name for name, each in settings_of(chosen.recipe).items() if name == "systems" or each.systems]
-    named = {setting: names.split_names(getattr(recipe, setting) or "") for setting in settings}
+    settings = {"systems", *(name for name, each in settings_of(chosen.recipe).items() if each.systems)}
+    named = {setting: names.split_names(getattr(recipe, setting, "")) for setting in sorted(settings)}
     gone = {system: absent for systems in named.values() for system in systems if (absent := _absent(system, corpora))}
     if not any({*systems} - gone.keys() for systems in named.values()):
         words = []

@@ -25,7 +25,8 @@ from pipeline.measure.estimates import POWER
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.plot import COLOURS
-from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of, percent
+from pipeline.scores.published import with_published
+from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table, label_of, percent
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.common import in_points
 from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
@@ -175,6 +176,17 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
     wide = figures.pivot("measure", index=index, values="mean", maintain_order=True)
     yield replace(_table("Systems by facet", averaged, [*pools, ALL], shown, notes), name="scores", frame=figures)
     yield replace(_table("All measures", averaged, [ALL], measures, [explanation]), name="measures", frame=wide)
+
+
+def published_tables(figures: pl.DataFrame, collection: str) -> Iterator[Table]:
+    """Yield the means over folds beside the published ones; nothing where none is published."""
+    folds = figures.filter(average=FOLDS).rename({"mean": "value"})
+    compared = with_published(folds, pl.format("{}.{}", pl.lit(collection), "facet")).drop_nulls("published")
+    columns = pl.col("value", "published", "difference") * 100
+    if len(compared):
+        note = "Percent: mean of the folds; published by the authors' evaluation of the same ranking."
+        frame = compared.select("system", "facet", "measure", columns)
+        yield frame_table("published", "Beside the published figures", frame, [note], 2)
 
 
 def _table(

@@ -108,6 +108,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     pairs = analyses.paired(values, measure)
     tables = [
         *scoring.score_tables(figures, recipe.shown, judged_pools),
+        *([] if recipe.standardised else scoring.published_tables(figures, recipe.corpus)),
         *scoring.difference_tables(values, measure, named_by(recipe.baseline, values["system"].unique()), recipe.seed),
         *analyses.agreement_tables({facet: collection.annotations[facet] for facet in recipe.facets}),
         *analyses.paired_tables(pairs, measure, recipe.seed),

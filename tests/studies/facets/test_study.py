@@ -332,7 +332,7 @@ def test_bad_input_is_one_line(
 @pytest.mark.realdata
 def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
     folder = real("csfcube")
-    found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"'))
+    found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"', "corpus=csfcube"))
     measures = [row for row in found["tables"]["measures"] if row["system"] != RANDOM[0]]
     rows = {row["facet"]: row for row in measures if row["average"] == "folds"}
     names = {
@@ -347,3 +347,6 @@ def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
         for expected in csv.DictReader(lines):
             for theirs, ours in names.items():
                 assert f"{rows[expected['facet']][ours]:.4f}" == expected[theirs], (expected["facet"], ours)
+    compared = found["tables"]["published"]
+    assert len(compared) == 4 * len(names)
+    assert max(abs(row["difference"]) for row in compared) < 0.0051  # four decimals of a fraction
