@@ -18,13 +18,14 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import file_name, from_mapping
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
+from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.data import DATA
 from pipeline.encode import names
 from pipeline.scores.average import AVERAGE
-from pipeline.scores.tables import Cell, Column, Form, Table, Value, cell, grid
+from pipeline.scores.tables import Column, Form, Table, Value, grid
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import require_made
+from pipeline.studies.common import cells_of, require_made
 from pipeline.studies.mdcr import evaluation as mdcr
 from pipeline.studies.mdcr import scores as mdcr_scores
 from pipeline.studies.recipe import RECIPES, read_recipe
@@ -48,44 +49,28 @@ LABELS = {
 ALL, ABLATED = "all", "ctrl"
 
 _REFERENCE = DATA / "reference" / "trainings"
+_SOURCES = {"here": "", "published": "_published"}
 _COSTS = {"parameters": Form(1, ",.0f"), "training": Form(1, ".2f"), "inference": Form(1, ".2f")}
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of the study.
+    """Settings of the study."""
 
-    Attributes:
-        input: folder of SciRepEval's files, with training sets or samples.
-        systems: the base encoders, with labels.
-        published: by label of a base, the paper's base whose figures stand beside ours.
-        architectures: of :data:`LABELS`.
-        ablations: formats joined by ``+`` that the first base is trained on with control codes.
-        seeds: of trainings; ablations have the first.
-        tasks: training tasks.
-        training: settings of ``mdcr train`` of all trainings.
-        changes: by architecture, settings that differ.
-        evaluated: tasks of the evaluation; empty: all of the folder.
-        edition: 24 or 25 tasks.
-        resamples: of the bootstrap.
-        benchmark: folder of an MDCR benchmark; empty: none.
-        texts_per_second: assumed speed of training on one GPU, for the dry run; not measured.
-    """
-
-    input: str
-    systems: str
-    published: Mapping[str, str]
-    architectures: tuple[str, ...]
-    ablations: tuple[str, ...]
-    seeds: tuple[int, ...]
-    tasks: tuple[str, ...]
-    training: Mapping[str, Any]
-    changes: Mapping[str, Mapping[str, Any]]
-    evaluated: tuple[str, ...]
-    edition: int
-    resamples: int
-    benchmark: str
-    texts_per_second: float
+    input: str = required("folder of SciRepEval's files, with training sets or samples")
+    systems: str = required("the base encoders, with labels")
+    published: Mapping[str, str] = required("by label of a base, the paper's base whose figures stand beside ours")
+    architectures: tuple[str, ...] = required(", ".join(filter(None, LABELS)))
+    ablations: tuple[str, ...] = required("formats joined by + that the first base is trained on with control codes")
+    seeds: tuple[int, ...] = required("of trainings; ablations have the first")
+    tasks: tuple[str, ...] = required("training tasks")
+    training: Mapping[str, Any] = required("settings of mdcr train of all trainings")
+    changes: Mapping[str, Mapping[str, Any]] = required("by architecture, settings that differ")
+    evaluated: tuple[str, ...] = required("tasks of the evaluation; empty: all of the folder")
+    edition: int = required("24 or 25 tasks")
+    resamples: int = required("of the bootstrap")
+    benchmark: str = required("folder of an MDCR benchmark; empty: none")
+    texts_per_second: float = required("assumed speed of training on one GPU, for the dry run; not measured")
 
     def __post_init__(self) -> None:
         for name in self.architectures:
@@ -283,11 +268,9 @@ def _over_trainings(name: str, title: str, corner: str, figures: pl.DataFrame, n
     means = figures.group_by(corner, "figure", "published", maintain_order=True).agg(
         pl.col("value").mean(), deviation=pl.col("value").std()
     )
-    cells = dict[tuple[str, Column], Value]()
-    for row in means.drop_nulls("value").iter_rows(named=True):
-        group, _, form = row["figure"].rpartition("-")
-        column = Column(group, form) if form in FORMATS else Column("", row["figure"])
-        cells[row[corner], column] = Cell(row["value"], deviation=row["deviation"], published=row["published"])
+    of_format = f"^(.*)-({'|'.join(FORMATS)})$"
+    group, form = (pl.col("figure").str.extract(of_format, part) for part in (1, 2))
+    cells = cells_of(means, corner, form.fill_null(pl.col("figure")), group.fill_null(""))
     return grid(name, f"Multi-format training: {title}", corner, cells, notes, figures)
 
 
@@ -320,12 +303,10 @@ def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> Table:
     relative = times / times.filter(pl.col("architecture") == "ctrl").first()
     frame = means.agg(pl.col(list(_COSTS)).mean()).with_columns(relative)
     frame = frame.join(pl.read_csv(_REFERENCE / "costs.csv"), "architecture", "left", suffix="_published")
-    cells = {
-        (LABELS[row["architecture"]], Column(name, source)): cell(row[f"{name}{suffix}"], form=form)
-        for row in frame.iter_rows(named=True)
-        for name, form in _COSTS.items()
-        for source, suffix in (("here", ""), ("published", "_published"))
-    }
+    cells = dict[tuple[str, Column], Value]()
+    for (name, form), (source, suffix) in itertools.product(_COSTS.items(), _SOURCES.items()):
+        figures = frame.select("architecture", value=f"{name}{suffix}")
+        cells |= cells_of(figures, pl.col("architecture").replace(LABELS), pl.lit(source), pl.lit(name), form)
     notes = [
         "Parameters of one format alone. Times relative to MTL CTRL: seconds a step of training and a paper of "
         "inference, whatever else ran on the machine.",

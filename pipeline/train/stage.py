@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,12 +114,19 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
         if recipe.triplets:
             inputs["triplets"] = triplets = draw_task(workspace, corpus, recipe.triplets, recipe.draw)
             derived["queries"] = triplets.inputs["pool"]
-    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, {name: files.sha256(p) for name, p in paths.items()})
+    sums = {name: _checksum(path, path.stat().st_mtime_ns) for name, path in paths.items()}
+    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, sums)
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         return _train(name, base, config, folder, inputs, out, resources)
 
     return Task("train", 3, MODELS, name, config, inputs, run, derived=derived)
+
+
+@cache
+def _checksum(path: Path, _changed: int) -> str:
+    """Return the SHA-256 of a training file, which every training of a grid asks for, since its last change."""
+    return files.sha256(path)
 
 
 def _train(

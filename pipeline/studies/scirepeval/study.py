@@ -40,7 +40,9 @@ class Recipe:
     tasks: tuple[str, ...] = required("names of tasks; empty: all that the folder has")
     edition: int = required("number of tasks; 25: the earlier version, with the feeds tasks")
     baseline: str = required("the system that the others are compared with; empty: the first")
-    formats: steps.Formats = required("further multi-format systems: a TOML file, or a table of them")
+    formats: str | Mapping[str, Mapping[str, str]] = required(
+        "further multi-format systems: a TOML file, or a table of them"
+    )
     confusion: str = required(
         "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
     )
