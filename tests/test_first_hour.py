@@ -39,7 +39,6 @@ NEED_DATA = {
     "scientific": "mdcr fetch mteb --task scientific",
     "facets": "git clone ",
     "facet_pools": "--input",
-    "missing_relevance": "git clone ",
     "audit": "mdcr audit RESULTS/",
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""

@@ -18,6 +18,7 @@ from pipeline.cli.settings import (
     Evaluate,
     Export,
     Fetch,
+    Judge,
     NewCorpus,
     Reproduce,
     StudyOptions,
@@ -234,6 +235,12 @@ COMMANDS: Mapping[str, Command] = {
         "results:evaluate",
         (_own(settings_of(Evaluate)), _SHOWN),
         "memory json",
+    ),
+    "judge": Command(
+        "judge a random part of the pairs, and score systems by that",
+        "judge:judge",
+        (_own(settings_of(Judge)), *_systems(of=("draw", "score")), _STRICT),
+        word=word("step", Literal["draw", "read", "score"], "draw (pairs for annotators), read (labels) or score"),
     ),
     "study": Command(
         "run an experiment and write its tables and figures",

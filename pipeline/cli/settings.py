@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pipeline.core.settings import Positive, setting, settings_of
+from pipeline.core.settings import Positive, Range, setting, settings_of
 from pipeline.sources.registry import SOURCES
 
 _SET = "other settings; several with ;"
@@ -156,6 +156,26 @@ class Evaluate:
     )
     measures: str | None = setting(None, "further measures with commas; mdcr show measures lists them")
     output: Path | None = setting(None, "folder for its page and tables (default: one in runs/reports)")
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Settings of ``judge``, beside those of systems and pools."""
+
+    pairs: Positive = setting(400, "pairs for people, on average", of=("draw",))
+    ranks: Positive = setting(20, "first ranks of each system that can be drawn, with all positives", of=("draw",))
+    grades: Positive = setting(1, "highest label; 1: relevant or not", of=("draw",))
+    second: Annotated[float, Range(0, 1 + 1e-9)] = setting(
+        0.1, "share of the pairs for a second annotator", of=("draw",)
+    )
+    draw_seed: int = setting(0, "seed of the draw; more pairs of one seed contain fewer", of=("draw",))
+    labels: tuple[Path, ...] = setting((), "labels of people; may be repeated", metavar="FILE", of=("read",))
+    machine: Path | None = setting(None, "labels of a model, of all pairs", metavar="FILE", of=("read",))
+    draw: str | None = setting(None, "name of the draw (default: the newest)", of=("read", "score"))
+    measures: str = setting(
+        "precision@10,recall@20,map,ndcg@10", "precision@k, recall@k, map and ndcg, with commas", of=("score",)
+    )
+    output: Path | None = setting(None, "folder for the files (default: runs/reports)", of=("draw", "score"))
 
 
 @dataclass(frozen=True)

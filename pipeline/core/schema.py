@@ -102,6 +102,21 @@ SCORES = schema_of(
 )
 """Scores, ``scores.arrow``: one row for each (system, pool, sample, query, measure), values are fractions."""
 
+JUDGED_PAIRS = schema_of(
+    query=pa.uint32(),
+    row=pa.uint32(),
+    cited=pa.bool_(),
+    band=pa.uint8(),
+    system=pa.uint16(),
+    probability=pa.float64(),
+    drawn=pa.bool_(),
+)
+"""Pairs that could be judged, ``pairs.arrow`` of a draw, sorted by query, then row: their stratum
+(:func:`pipeline.measure.judged.stratify`), the probability that people judge them, and whether they do."""
+
+LABELS = schema_of(query=pa.uint32(), row=pa.uint32(), annotator=pa.string(), machine=pa.bool_(), grade=pa.int16())
+"""Labels of pairs, ``labels.arrow``, sorted by query, row, annotator; ``machine``: by a model."""
+
 
 def vectors(dimension: int, storage: str) -> pa.Schema:
     """Return the schema of a vector shard: ``row``, rising and repeated for several vectors a paper, and ``vector``.

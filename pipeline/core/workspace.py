@@ -21,6 +21,7 @@ TERMS = "indexes/terms"
 RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
 TUNINGS = "runs/tunings"
+JUDGED = "runs/judged"
 WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
 EXPORTS = "runs/exports"
@@ -29,7 +30,7 @@ JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
-ARTIFACTS = (SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
+ARTIFACTS = (JUDGED, SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
 """Folders of artifacts; the inputs of an artifact are in later folders."""
 
 STORES = (VECTORS, TERMS)

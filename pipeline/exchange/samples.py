@@ -25,6 +25,9 @@ _ZSTANDARD, _NAME_LENGTHS = 93, 26
 MAIN = "main"
 """Name of the metric that a tool calls the main one, or names first."""
 
+JUDGED = "judged-"
+"""Begins the names of metrics that were estimated from a part of the judgements: values of items may exceed 1."""
+
 _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Values of Inspect's letters: correct, incorrect, partially correct, no answer."""
 

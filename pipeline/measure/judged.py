@@ -207,31 +207,27 @@ def _predicted(sample: Sample, grade: int) -> Floats:
     """Return the predictions of pairs, each fitted on the labels of other queries, float64 ``[pairs]``."""
     query, stratum, chance = sample.query, sample.stratum, sample.probability
     relevance, machine = sample.relevance[grade], sample.machine[grade]
-    labelled, strata = ~np.isnan(relevance), int(stratum.max(initial=0)) + 1
+    labelled, known, shape = ~np.isnan(relevance), ~np.isnan(machine), (sample.queries, int(stratum.max()) + 1)
 
     def others(values: Floats) -> Floats:
-        """Return the sum of values over other queries, for each pair."""
-        return np.asarray(values.sum() - np.bincount(query, values, sample.queries)[query])
-
-    def others_of_stratum(values: Floats) -> Floats:
-        own = np.bincount(query * strata + stratum, values, sample.queries * strata)
-        return np.asarray(np.bincount(stratum, values, strata)[stratum] - own[query * strata + stratum])
+        """Return the sums of values over the queries but one, by stratum, float64 ``[queries, strata]``."""
+        own = np.bincount(query * shape[1] + stratum, values, shape[0] * shape[1]).reshape(shape)
+        return np.asarray(own.sum(axis=0) - own)
 
     weight = np.divide(1.0, chance, out=np.zeros_like(chance), where=labelled)
     labels = np.where(labelled, relevance, 0.0)
-    overall = _over(others(weight * labels), others(weight))
-    mean = _over(others_of_stratum(weight * labels), others_of_stratum(weight))
-    count = np.round(others_of_stratum(labelled.astype(np.float64)))
-    mean = np.where(count > 0, mean, 0.0)
-    prediction = (count * mean + _PSEUDO_LABELS * overall) / (count + _PSEUDO_LABELS)
-    known = ~np.isnan(machine)
+    weights, weighted, count = others(weight), others(weight * labels), np.round(others(labelled.astype(np.float64)))
+    overall = _over(weighted.sum(axis=1), weights.sum(axis=1))[:, None]
+    mean = np.where(count > 0, _over(weighted, weights), 0.0)
+    mean = (count * mean + _PSEUDO_LABELS * overall) / (count + _PSEUDO_LABELS)
+    prediction = mean[query, stratum]
     if known.any():
-        by_model = np.where(known, machine, 0.0)
-        size = np.bincount(stratum, known, strata)
-        centred = np.where(known, by_model - _over(np.bincount(stratum, by_model, strata), size)[stratum], 0.0)
-        importance = np.where(labelled, (1 - chance) * weight**2, 0.0) * centred
-        tuned = _over(others(importance * (labels - prediction)), others(importance * centred))
-        prediction = prediction + tuned * centred
+        size, by_model = np.bincount(stratum, known), np.where(known, machine, 0.0)
+        centred = np.where(known, by_model - _over(np.bincount(stratum, by_model), size.astype(float))[stratum], 0.0)
+        importance = (1 - chance) * weight**2 * centred  # the weights that minimise the variance of sums of p + e
+        residual = others(importance * labels) - mean * others(importance)
+        tuned = _over(residual.sum(axis=1), others(importance * centred).sum(axis=1))
+        prediction = prediction + tuned[query] * centred
     return np.asarray(np.clip(prediction, 0.0, 1.0))
 
 

@@ -23,9 +23,9 @@ from pipeline.sources.records import Tally, open_parquet
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
-_GRADE = ("score", "grade", "relevance", "rel", "label")
+GRADE = ("score", "grade", "relevance", "rel", "label")
 
-ROLES = {"query": QUERY, "document": DOCUMENT, "grade": _GRADE}
+ROLES = {"query": QUERY, "document": DOCUMENT, "grade": GRADE}
 """Accepted names of the columns of judgements; the last one of a role counts only if no other is there."""
 
 _MAX_GRADE = 32_767
@@ -159,7 +159,7 @@ def id_of(value: Any, place: str) -> str:
     return value
 
 
-def _grade_of(value: Any, place: str) -> int:
+def grade_of(value: Any, place: str) -> int:
     """Return a grade; whole numbers of any type count, also ``1.0``."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = float(value)
@@ -188,7 +188,7 @@ def _text(path: Path) -> Iterator[Judgement]:
         pair = columns[column_numbers.get("query", 0)], columns[column_numbers.get("document", -2)]
         if not column_numbers and len(columns) == 4 and columns[1] == ENCODED:
             pair = unescape(pair[0]), unescape(pair[1])
-        yield number, pair, _grade_of(columns[column_numbers.get("grade", -1)], f"{path}:{number}")
+        yield number, pair, grade_of(columns[column_numbers.get("grade", -1)], f"{path}:{number}")
 
 
 def _json(path: Path) -> Iterator[Judgement]:
@@ -223,7 +223,7 @@ def _nested(place: Path | str, grades_of: Any) -> Iterator[Judgement]:
         for document, grade in members(f"{place}, query {query!r},", grades):
             number += 1
             where = f"{place}, query {query!r}, document {document!r},"
-            yield number, (id_of(query, where), id_of(document, where)), _grade_of(grade, where)
+            yield number, (id_of(query, where), id_of(document, where)), grade_of(grade, where)
 
 
 def members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
@@ -240,7 +240,7 @@ def _rows(path: Path | str, rows: Iterable[Any]) -> Iterator[Judgement]:
     for number, record in enumerate(rows, 1):
         place = f"{path} row {number}"
         names = [record_value(place, record, role, spellings) for role, spellings in ROLES.items()]
-        yield number, (id_of(names[0], place), id_of(names[1], place)), _grade_of(names[2], place)
+        yield number, (id_of(names[0], place), id_of(names[1], place)), grade_of(names[2], place)
 
 
 def record_value(place: str, record: Any, role: str, spellings: Sequence[str]) -> Any:

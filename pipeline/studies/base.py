@@ -108,7 +108,6 @@ STUDIES = {
     "audit": ".audit.study",
     "overlap": ".overlap",
     "crossover": ".crossover.study",
-    "missing_relevance": ".missing_relevance",
     "multi_format": "pipeline.train.multi_format",
 }
 """The modules of the studies, each with a ``STUDY``, imported when one is run; a leading dot means this package."""

@@ -13,6 +13,7 @@ from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.findings import best_row, findings, headline
+from pipeline.scores.judged import judged_parts
 from pipeline.scores.layout import leaderboard, runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
@@ -47,7 +48,7 @@ def page_of(
     parts: list[Part] = []
     if len(pools) > 1:
         parts.append(replace(leaderboard(selected, measures), frame=exported(pl.concat([summary, samples]))))
-    parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs)]
+    parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs), *judged_parts(runs)]
     queries = browser(runs, scores, measures, draws)
     parts += [queries] if queries.pools else []
     shown = findings(selected, scores, runs, draws)

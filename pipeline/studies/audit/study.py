@@ -17,7 +17,7 @@ from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.task import Task
 from pipeline.data import DATA
 from pipeline.exchange.results import Found, in_our_spelling, read_results
-from pipeline.exchange.samples import MAIN
+from pipeline.exchange.samples import JUDGED, MAIN
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.files import evaluate
@@ -91,7 +91,9 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
         raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
     require_known(metric, names, f"no result is of the metric {metric!r}")
     of_metric = values.filter(pl.col("value").is_finite(), metric=metric)
-    limit = 0.0 if of_metric.is_empty() else float(of_metric["value"].abs().max())
+    if of_metric.is_empty() or metric.startswith(JUDGED):
+        return of_metric, metric
+    limit = float(of_metric["value"].abs().max())
     if limit > 100:
         raise InputError(f"values must be fractions, or percent up to 100, got {limit:g}", "Scale them")
     if limit > 1 + 1e-9:

@@ -73,7 +73,7 @@ def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
                 grade_pairs = [(lists[name], adjudicated) for name in names if len(adjudicated)]
                 if grade_pairs:
                     overruled = float((np.array([lists[name] for name in names]) != adjudicated).all(axis=0).mean())
-            rows += [(facet, stage, query, overruled, *_measure_agreement(np.array(pair))) for pair in grade_pairs]
+            rows += [(facet, stage, query, overruled, *measure_agreement(np.array(pair))) for pair in grade_pairs]
     if not rows:
         return pl.DataFrame()
     columns = ["facet", "stage", "query", "overruled", "candidates", *_AGREEMENT]
@@ -87,7 +87,7 @@ def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
     )
 
 
-def _measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
+def measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
     """Return the number of candidates with both grades, rho, ordinal alpha, kappa and the share of equal grades."""
     try:
         import krippendorff

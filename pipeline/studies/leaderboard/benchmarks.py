@@ -32,8 +32,10 @@ from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
 from pipeline.scores.choose import option
 from pipeline.scores.facts import artifact_of, setting_of
+from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.store import stored, values, with_values
 from pipeline.scores.tables import label_of
+from pipeline.stages.labels import VALUES
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import UNTUNED, spelled, stored_system
 from pipeline.studies.facets.scoring import QUERIES
@@ -51,9 +53,10 @@ COMMANDS = {
     "neighbours": "mdcr study neighbours --corpus {corpus}",
     "facets": "mdcr study facets --corpus {corpus}",
     "scirepeval": "mdcr study scirepeval --input FOLDER",
+    "judged": "mdcr judge score",
 }
 """Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
-benchmark, title queries, textual neighbours, facets, formats of SciRepEval."""
+benchmark, title queries, textual neighbours, facets, formats of SciRepEval, judged pools."""
 
 _AVERAGED = ("pools", "queries", "benchmark")
 """Kinds whose figures stand in tables of scores; those of other kinds stand in tables of their study."""
@@ -164,7 +167,8 @@ def read_benchmarks(workspace: Workspace, recipe: Recipe, system: str = "") -> B
         return _of_pools(group, artifact_of(group.row(0, named=True), "pool").manifest.config, corpora, recipe)
 
     of_pools = filter(None, readable(groups, benchmark_of))
-    benchmarks = [*of_pools, *(benchmark for root in roots for benchmark in _of_formats(root, recipe))]
+    others = (benchmark for root in roots for of in (_of_formats, _of_judged) for benchmark in of(root, recipe))
+    benchmarks = [*of_pools, *others]
     order = {kind: index for index, kind in enumerate(COMMANDS)}
     benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
     name_counts = Counter[str]()
@@ -316,6 +320,27 @@ def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
                 kind, recipe.seed, len(tables[0]["draws"][0]), tasks,
                 means.select("value", "low", "high").to_numpy().T,
                 all_pairs(table, seed=recipe.seed, item=digest(tasks)),
+            )  # fmt: skip
+
+
+def _of_judged(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
+    """Yield a benchmark per judged pool, of the systems that were scored on it last."""
+    measure = recipe.measures.get("judged")
+    newest = {artifact.manifest.inputs["pool"]: artifact for artifact in stored_judged(root, "judged")}
+    for judged in newest.values():
+        values = pl.DataFrame(judged.arrow(VALUES)).filter(pl.col("measure") == measure)
+        if values["system"].n_unique() > 1:
+            name = f"{judged.manifest.slug}: {stands_on(judged).rstrip('.')}"
+            found = estimate(values, Design(row=("system",)), recipe.seed, keep_draws=True)
+            found = found.sort("value", "system", descending=[True, False])
+            best = found["system"].to_list()
+            wide = values.sort("query").pivot("query", index="system", values="value")
+            table = np.ascontiguousarray(found.select("system").join(wide, on="system", maintain_order="left")[:, 1:])
+            yield Benchmark(
+                "judged", name, None, None, None, str(measure), best, [[judged.name]] * len(best),
+                [f"{COMMANDS['judged']} --model {shlex.quote(','.join(best))}"] * len(best), table,
+                Drawn("", recipe.seed, len(found["draws"][0])), wide.columns[1:],
+                found.select("value", "low", "high").to_numpy().T, all_pairs(table, seed=recipe.seed, item=judged.id),
             )  # fmt: skip
 
 

@@ -1,0 +1,265 @@
+"""Stages ``labels`` and ``judged``: what annotators and models say about drawn pairs, and the measures that follow."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from pipeline.core import files
+from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.schema import LABELS, SCORES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import JUDGED
+from pipeline.corpus.pool import Pool
+from pipeline.exchange.entries import name_of
+from pipeline.measure.engines import evaluate_all
+from pipeline.measure.inputs import Qrels, ranks_of
+from pipeline.measure.judged import Sample, check_measures, judged_values
+from pipeline.measure.measures import parse_measures
+from pipeline.sources.judgements import (
+    DOCUMENT,
+    GRADE,
+    QUERY,
+    ending,
+    grade_of,
+    id_of,
+    json_records,
+    record_value,
+)
+from pipeline.stages.judge import pairs_of, runs_of
+from pipeline.stages.ranking_file import open_pool, slug_of
+
+VALUES, BY_CITATIONS = "values.arrow", "citations.arrow"
+"""Files of stage ``judged``: measures by judgements and, of the same queries, by citations."""
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    """SHA-256 of the files of labels, by annotator; of people, and of a model."""
+
+    people: Mapping[str, str]
+    machine: Mapping[str, str]
+
+
+def labels_task(draw: Artifact, pool: Artifact, corpus: Artifact, people: Sequence[Path], machine: Path | None) -> Task:
+    """Return the task that reads the labels of a draw.
+
+    A file has columns for query, paper and label, as qrels have, and perhaps ``annotator``: by default the name of the
+    file. Rows without a label are left out.
+
+    Raises:
+        InputError: a file cannot be read. When run: a row names a pair that is not in the draw, repeats one of its
+            annotator, or has another grade.
+    """
+    paths = {name_of(path): path for path in people}
+    if len(paths) < len(people):
+        raise InputError("files of labels must have different names, which name annotators", "Rename one")
+    models = {} if machine is None else {name_of(machine): machine}
+    for path in [*people, *models.values()]:
+        if not files.given(path).is_file():
+            raise InputError(f"there is no file {path}", "Give the files that mdcr judge draw wrote, with labels")
+    config = LabelsConfig(*({name: files.sha256(path) for name, path in of.items()} for of in (paths, models)))
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened_pool = open_pool(inputs)
+        frames = [_read(path, inputs["draw"], opened_pool, machine=False) for path in people]
+        frames += [_read(path, inputs["draw"], opened_pool, machine=True) for path in models.values()]
+        labels = pl.concat(frames).sort("query", "row", "machine", "annotator")
+        _check_once(labels, opened_pool)
+        table = labels.drop("place").to_arrow().cast(LABELS)
+        out.arrow("labels.arrow", table, LABELS)
+        by_people = labels.filter(~pl.col("machine"))
+        return {
+            "labels": len(by_people),
+            "pairs": by_people.select("query", "row").n_unique(),
+            "annotators": by_people["annotator"].n_unique(),
+            "machine": len(labels) - len(by_people),
+        }
+
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "draw": draw}
+    return Task("labels", 1, JUDGED, f"labels-{slug_of(pool)}", config, inputs, run)
+
+
+class _Label(NamedTuple):
+    """A label as it was read."""
+
+    place: str
+    query_id: str
+    paper_id: str
+    annotator: str
+    grade: int
+
+
+def _read(path: Path, draw: Artifact, pool: Pool, *, machine: bool) -> pl.DataFrame:
+    """Return the labels of a file, checked against the draw: columns of :data:`LABELS`, and ``place``."""
+    found = list(_labels(path, int(draw.manifest.config["grades"])))
+    if not found:
+        raise InputError(f"{path} has no label", "Fill in its column label with whole numbers")
+    frame = pl.DataFrame(found, orient="row", schema=_Label._fields)
+    query_of = {query_id: number for number, query_id in enumerate(pool.query_ids())}
+    frame = frame.with_columns(
+        query=pl.col("query_id").replace_strict(query_of, default=None, return_dtype=pl.UInt32),
+        row=pl.Series(pool.corpus.rows_of(frame["paper_id"].to_list())).cast(pl.Int64),
+        machine=pl.lit(machine),
+    )
+    pairs = pairs_of(draw).filter(pl.lit(machine) | pl.col("drawn")).select("query", row=pl.col("row").cast(pl.Int64))
+    others = frame.join(pairs, on=["query", "row"], how="anti", maintain_order="left")
+    if len(others):
+        place, query_id, paper_id = others.select("place", "query_id", "paper_id").row(0)
+        raise InputError(
+            f"{place}: query {query_id!r} with paper {paper_id!r} is not a pair of {draw.name} "
+            f"({len(others):,} such labels)",
+            "Give labels of this draw, or name theirs with --draw",
+        )
+    return frame.select(*LABELS.names, "place")
+
+
+def _labels(path: Path, grades: int) -> Iterator[_Label]:
+    """Yield the labels of a file; rows without one are left out."""
+    for place, record in _records(path):
+        label = record_value(place, record, "label", GRADE)
+        if label is not None and str(label).strip():
+            ids = [record_value(place, record, *role) for role in (("query", QUERY), ("paper", DOCUMENT))]
+            grade = grade_of(label, place)
+            if not 0 <= grade <= grades:
+                raise InputError(f"{place}: a label must be from 0 to {grades}, got {grade}", "Correct it")
+            annotator = str(record.get("annotator") or name_of(path))
+            yield _Label(place, id_of(ids[0], place), id_of(ids[1], place), annotator, grade)
+
+
+def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, record) of the rows of a table with a header, or of JSON lines."""
+    if ending(path) in ("jsonl", "ndjson"):
+        yield from ((f"{path}:{number}", record) for number, record in json_records(path))
+        return
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as handle:
+            header = handle.readline()
+            handle.seek(0)
+            separator = max(",;\t", key=header.count)
+            reader = csv.DictReader(handle, delimiter=separator, restkey="more", strict=True)
+            yield from ((f"{path}:{reader.line_num}", record) for record in reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as a table ({error})", "Save it as CSV in UTF-8") from error
+
+
+def _check_once(labels: pl.DataFrame, pool: Pool) -> None:
+    """Raise InputError if an annotator has two labels of a pair."""
+    repeated = labels.filter(pl.struct("query", "row", "annotator", "machine").is_duplicated())
+    if len(repeated):
+        one, other = repeated.head(2).rows(named=True)
+        query, (paper,) = pool.query_ids()[one["query"]], pool.corpus.ids(np.array([one["row"]]))
+        raise InputError(
+            f"{other['place']}: {one['annotator']} has two labels of query {query!r} with paper {paper!r}, "
+            f"{other['grade']} and, at {one['place']}, {one['grade']}",
+            "Keep one of them",
+        )
+
+
+def labels_of(labels: Artifact) -> pl.DataFrame:
+    """Return labels, columns :data:`pipeline.core.schema.LABELS`."""
+    return pl.DataFrame(labels.arrow("labels.arrow"))
+
+
+def sample_of(draw: Artifact, labels: Artifact, queries: int) -> Sample:
+    """Return the pairs of a draw with their labels.
+
+    Pairs that were drawn and left without a label count as missing at random within their stratum: the probability of
+    the labelled ones is multiplied by their share.
+    """
+    pairs, found, grades = pairs_of(draw), labels_of(labels), int(draw.manifest.config["grades"])
+    levels = [(pl.col("grade") >= grade).mean().alias(f"grade-{grade}") for grade in range(1, grades + 1)]
+
+    def shares(*, machine: bool) -> npt.NDArray[np.float64]:
+        of_pairs = found.filter(machine=machine).group_by("query", "row").agg(levels)
+        joined = pairs.join(of_pairs, on=["query", "row"], how="left", maintain_order="left")
+        return joined.select(pl.col("^grade-.*$").cast(pl.Float64).fill_null(np.nan)).to_numpy().T
+
+    relevance, machine = shares(machine=False), shares(machine=True)
+    of_model = ~np.isnan(machine[0])
+    if of_model.any() and not (of_model & np.isnan(relevance[0])).any():
+        raise InputError(
+            "the labels of a model must be of more pairs than those of people", "Let it judge all of machine.jsonl"
+        )
+    stratum = pairs.select(pl.struct("cited", "band", "system").rank("dense") - 1).to_series().to_numpy()
+    stratum, drawn = stratum.astype(np.int64), pairs["drawn"].to_numpy()
+    has, given = (np.bincount(stratum, weights=of) for of in (drawn & ~np.isnan(relevance[0]), drawn))
+    answered = np.divide(has, given, out=np.ones_like(has), where=given > 0)[stratum]
+    query, probability = pairs["query"].to_numpy().astype(np.int64), pairs["probability"].to_numpy() * answered
+    return Sample(queries, query, stratum, probability, np.ascontiguousarray(relevance), np.ascontiguousarray(machine))
+
+
+@dataclass(frozen=True)
+class JudgedConfig:
+    """Settings of stage ``judged``: names of the systems, in order of the rankings, and measures."""
+
+    systems: tuple[str, ...]
+    measures: tuple[str, ...]
+
+
+def judged_task(
+    corpus: Artifact, pool: Artifact, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str
+) -> Task:
+    """Return the task that estimates measures of systems by judgements, and measures them by citations.
+
+    Args:
+        corpus: the corpus.
+        pool: the pool.
+        draw: the pairs that could be judged.
+        labels: what annotators said about them.
+        rankings: the rankings by the names of their systems.
+        measures: measures with commas, of :data:`pipeline.measure.judged.SUPPORTED`.
+    """
+    parsed = parse_measures(measures)
+    check_measures(parsed)
+    config = JudgedConfig(tuple(rankings), tuple(map(str, parsed)))
+
+    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+        opened_pool = open_pool(inputs)
+        sample = sample_of(inputs["draw"], inputs["labels"], len(opened_pool.query_rows))
+        row, runs = pairs_of(inputs["draw"])["row"].to_numpy(), runs_of(inputs, opened_pool)
+        ranks = np.stack([ranks_of(ranked, sample.query, row) for ranked in runs])
+        values = judged_values(sample, ranks, parsed)
+        qrels = Qrels.from_table(opened_pool.qrels, opened_pool)
+        cited = np.stack([evaluate_all(qrels, ranked, parsed) for ranked in runs])
+        for name, array in ((VALUES, values), (BY_CITATIONS, cited)):
+            out.arrow(name, _table(config, opened_pool, array), SCORES)
+        top = int(inputs["draw"].manifest.config["ranks"])
+        first = [np.minimum(ranked.retrieved(), top).sum() for ranked in runs]
+        inside = [int(((of_system > 0) & (of_system <= top)).sum()) for of_system in ranks]
+        return {
+            "pairs": len(row),
+            "judged": int((~np.isnan(sample.relevance[0])).sum()),
+            "by_model": int((~np.isnan(sample.machine[0])).sum()),
+            "annotators": inputs["labels"].manifest.counts["annotators"],
+            "ranks": top,
+            "outside": {name: int(count) - within for name, count, within in zip(rankings, first, inside, strict=True)},
+        }
+
+    inputs = {"corpus": corpus, "pool": pool, "draw": draw, "labels": labels}
+    inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings.values())}
+    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool)}", config, inputs, run)
+
+
+def _table(config: JudgedConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
+    """Return values ``[systems, measures, queries]`` that are not NaN, schema :data:`pipeline.core.schema.SCORES`."""
+    system, measure, query = np.nonzero(~np.isnan(values))
+    frame = pl.DataFrame({"query": query, "value": values[system, measure, query]}).with_columns(
+        system=pl.Series(config.systems).gather(system),
+        measure=pl.Series(config.measures).gather(measure),
+        pool=pl.lit(pool.artifact.name),
+        sample=pl.lit(int(pool.artifact.manifest.config.get("sample", 1))),
+    )
+    return frame.select(SCORES.names).to_arrow().cast(SCORES)
