@@ -103,14 +103,9 @@ SCORES = schema_of(
 """Scores, ``scores.arrow``: one row for each (system, pool, sample, query, measure), values are fractions."""
 
 JUDGED_PAIRS = schema_of(
-    query=pa.uint32(),
-    row=pa.uint32(),
-    cited=pa.bool_(),
-    band=pa.uint8(),
-    system=pa.uint16(),
-    probability=pa.float64(),
-    drawn=pa.bool_(),
-)
+    query=pa.uint32(), row=pa.uint32(), query_id=pa.large_string(), paper_id=pa.large_string(), cited=pa.bool_(),
+    band=pa.uint8(), system=pa.uint16(), probability=pa.float64(), drawn=pa.bool_(),
+)  # fmt: skip
 """Pairs that could be judged, ``pairs.arrow`` of a draw, sorted by query, then row: their stratum
 (:func:`pipeline.measure.judged.stratify`), the probability that people judge them, and whether they do."""
 

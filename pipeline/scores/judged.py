@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import JUDGED
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.judged import BANDS
-from pipeline.scores.tables import DIFFERENCE, Cell, Column, Table, cell, grid, label_of
+from pipeline.scores.tables import DIFFERENCE, Cell, Column, Table, cell, frame_table, grid, label_of
 from pipeline.stages.judge import pairs_of
 from pipeline.stages.labels import BY_CITATIONS, VALUES, labels_of
 
@@ -78,45 +79,31 @@ def judged_tables(judged: Artifact, draw: Artifact, labels: Artifact) -> Iterato
         texts = ", ".join(f"{count:,} of {name}" for name, count in outside.items())
         notes.append(f"Pairs of the first ranks that were no part of the draw, and count as not relevant: {texts}.")
     cells, differences = dict[tuple[str, Column], Cell | None](), dict[tuple[str, Column], Cell | None]()
-    for row in frame.iter_rows(named=True):
+    for row in itertools.chain.from_iterable(of.rows(named=True) for of in frame.partition_by("measure")):
         column = Column(label_of(row["measure"]), row["by"])
         cells[row["system"], column] = cell(row["value"], row["low"], row["high"])
         if row["difference"] is not None:
             figures = (row[name] for name in ("difference", "difference_low", "difference_high"))
             differences[f"{row['system']} less {first}", column] = cell(*figures, form=DIFFERENCE)
     pool = judged.manifest.slug.removeprefix("judged-")
-    yield grid("judged", f"Measures by judgements: {pool}", "system", _grouped(cells), notes, frame)
+    yield grid("judged", f"Measures by judgements: {pool}", "system", cells, notes, frame)
     if differences:
-        yield grid("judged-differences", f"Differences by judgements: {pool}", "pair", _grouped(differences), notes[:1])
+        yield grid("judged-differences", f"Differences by judgements: {pool}", "pair", differences, notes[:1])
     yield relevance_table(draw, labels)
-
-
-def _grouped(cells: dict[tuple[str, Column], Cell | None]) -> dict[tuple[str, Column], Cell | None]:
-    """Return cells with the columns of a measure side by side."""
-    groups = list(dict.fromkeys(column.group for _, column in cells))
-    return dict(sorted(cells.items(), key=lambda item: groups.index(item[0][1].group)))
 
 
 def relevance_table(draw: Artifact, labels: Artifact) -> Table:
     """Return how often cited and uncited papers are relevant, by the best rank of any system."""
     share = (pl.col("grade") >= 1).mean().alias("relevant")
-    of_people = labels_of(labels).filter(~pl.col("machine")).group_by("query", "row").agg(share)
-    pairs = (
-        pairs_of(draw).join(of_people, on=["query", "row"], how="inner").with_columns(weight=1 / pl.col("probability"))
-    )
-    hajek = pl.col("relevant").dot("weight") / pl.col("weight").sum()
-    ends = [*(following - 1 for following in BANDS[1:]), None]
-    names = [f"{first}" if first == last else f"{first} to {last}" if last else f"from {first}"
-             for first, last in zip(BANDS, ends, strict=True)] + ["not ranked"]  # fmt: skip
-    cells = dict[tuple[str, str], Cell | None]()
-    for cited, label in ((True, "cited"), (False, "not cited")):
-        of_kind = pairs.filter(cited=cited)
-        for band, part in sorted(of_kind.partition_by("band", as_dict=True).items()):
-            cells[label, names[band[0]]] = cell(part.select(hajek).item())
-        cells[label, "all"] = cell(of_kind.select(hajek).item())
+    by_people = labels_of(labels).filter(~pl.col("machine")).group_by("query", "row").agg(share)
+    pairs = pairs_of(draw).join(by_people, on=["query", "row"]).with_columns(weight=1 / pl.col("probability"))
+    hajek = 100 * pl.col("relevant").dot("weight") / pl.col("weight").sum()
+    kind = pl.when("cited").then(pl.lit("cited")).otherwise(pl.lit("not cited")).alias("pairs")
+    ranks = pl.col("band").replace_strict({**dict(enumerate(map(str, BANDS))), len(BANDS): "not ranked"})
+    frame = pairs.group_by(kind, "band").agg(judged=pl.len(), relevant=hajek).sort("pairs", "band")
     notes = [
-        "Percent of pairs with a grade of 1 or more, by the best rank of any system, weighted by one over the "
-        "probability of being drawn (Hajek).",
-        f"{len(pairs):,} pairs that people judged.",
+        "Percent of judged pairs with a grade of 1 or more, weighted by one over the probability of being drawn "
+        "(Hajek), in bands of the best rank of any system."
     ]
-    return grid("judged-relevance", "Relevance of cited and uncited papers", "pairs", cells, notes)
+    shown = frame.select("pairs", ranks.alias("from rank"), "judged", "relevant")
+    return frame_table("judged-relevance", "Relevance of cited and uncited papers", frame, notes, shown=shown)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +21,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import JUDGED
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Text
-from pipeline.exchange.frames import write_frame
+from pipeline.exchange.frames import as_csv
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of, within
 from pipeline.measure.judged import inclusion, random_numbers, stratify
 from pipeline.stages.ranking_file import FILE, open_pool, slug_of
@@ -41,6 +39,7 @@ want to read it, for the same work? Write a whole number from 0 to {grades} into
 - `{second}` repeats some pairs for a second annotator, who does not see the labels of the first.
 - A model judges all pairs of `{machine}`, whatever people judge: the same fields, with `label` filled in.
 """
+_TEXT = ("title", "abstract")
 _SCALES = {1: "0 not relevant, 1 relevant", 2: "0 not relevant, 1 partly, 2 relevant"}
 
 
@@ -63,7 +62,7 @@ class DrawConfig:
     seed: int
 
 
-def draw_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], config: DrawConfig) -> Task:
+def draw_task(corpus: Artifact, pool: Artifact, rankings: Sequence[Task], config: DrawConfig) -> Task:
     """Return the task that draws pairs from the first ranks of the rankings and the positives of a pool."""
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
@@ -75,11 +74,11 @@ def draw_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], config: Dr
         ranked = [pack(query_of(r.offsets)[top], r.rows[top]) for r, top in zip(runs, tops, strict=True)]
         pairs = np.unique(np.concatenate([cited, *ranked]))
         query, row = (pairs >> np.uint64(32)).astype(np.int64), (pairs & np.uint64(2**32 - 1)).astype(np.int64)
-        ranks = np.stack([ranks_of(of_system, query, row) for of_system in runs])
-        strata = stratify(ranks, np.isin(pairs, cited), config.ranks)
+        strata = stratify(np.stack([ranks_of(r, query, row) for r in runs]), np.isin(pairs, cited), config.ranks)
         probability = inclusion(strata, config.pairs)
         drawn = random_numbers(opened_pool.query_rows[query], row, config.seed) < probability
-        columns = [query, row, strata[0].astype(bool), *strata[1:], probability, drawn]
+        ids = np.array(opened_pool.query_ids(), object)[query], opened_pool.corpus.ids(row)
+        columns = [query, row, *ids, strata[0].astype(bool), *strata[1:], probability, drawn]
         arrays = [pa.array(values).cast(kind) for values, kind in zip(columns, JUDGED_PAIRS.types, strict=True)]
         out.arrow("pairs.arrow", pa.Table.from_arrays(arrays, schema=JUDGED_PAIRS), JUDGED_PAIRS)
         return {"pairs": len(pairs), "cited": int(strata[0].sum()), "drawn": int(drawn.sum())}
@@ -90,17 +89,13 @@ def draw_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], config: Dr
 
 def runs_of(inputs: Inputs, pool: Pool) -> list[RankedRun]:
     """Return the rankings among a task's inputs, in their order."""
-    names = sorted((name for name in inputs if name.startswith("ranking-")), key=lambda name: int(name[8:]))
-    return [RankedRun.from_table(inputs[name].arrow(FILE), pool) for name in names]
+    count = sum(name.startswith("ranking-") for name in inputs)
+    return [RankedRun.from_table(inputs[f"ranking-{number}"].arrow(FILE), pool) for number in range(count)]
 
 
 def pairs_of(draw: Artifact) -> pl.DataFrame:
     """Return the pairs of a draw, columns :data:`pipeline.core.schema.JUDGED_PAIRS`."""
     return pl.DataFrame(draw.arrow("pairs.arrow"))
-
-
-def _shown(text: Text, prefix: str) -> dict[str, str]:
-    return {f"{prefix}title": text.title, f"{prefix}abstract": " ".join(text.abstract.split())}
 
 
 def write_pairs(draw: Artifact, pool: Pool, folder: Path, second: float) -> list[Path]:
@@ -113,36 +108,28 @@ def write_pairs(draw: Artifact, pool: Pool, folder: Path, second: float) -> list
         second: share of the drawn pairs that a second annotator gets.
     """
     config, pairs = draw.manifest.config, pairs_of(draw)
-    query, row = pairs["query"].to_numpy(), pairs["row"].to_numpy().astype(np.int64)
+    rows = pairs["row"].unique().sort().to_numpy()
+    papers = pl.DataFrame([text for block in pool.corpus.texts(rows) for text in block], _TEXT, orient="row")
+    queries = pl.DataFrame([text for block in pool.query_texts() for text in block], _TEXT, orient="row")
+    queries = queries.rename(lambda name: f"query_{name}").with_row_index("query")
+    shown = pairs.join(queries, "query", maintain_order="left").join(
+        papers.with_columns(row=rows), "row", maintain_order="left"
+    )
+    one_line = pl.selectors.ends_with("abstract").str.replace_all(r"\s+", " ")
+    shown = shown.select("query_id", "paper_id", *queries.columns[1:], *_TEXT, label=None).with_columns(one_line)
 
-    def number(purpose: str) -> npt.NDArray[np.float64]:
-        return random_numbers(pool.query_rows[query], row, config["seed"], purpose)
-
-    rows = np.unique(row)
-    texts = dict(zip(rows.tolist(), (text for block in pool.corpus.texts(rows) for text in block), strict=True))
-    queries = [text for block in pool.query_texts() for text in block]
-    ids = dict(zip(rows.tolist(), pool.corpus.ids(rows), strict=True))
-    query_ids = pool.query_ids()
-
-    def record(place: int) -> dict[str, Any]:
-        paper = int(row[place])
-        of_query = _shown(queries[query[place]], "query_")
-        return {"query_id": query_ids[query[place]], "paper_id": ids[paper], **of_query, **_shown(texts[paper], "")}
+    def numbers(purpose: str) -> npt.NDArray[np.float64]:
+        return random_numbers(pool.query_rows[pairs["query"]], pairs["row"].to_numpy(), config["seed"], purpose)
 
     drawn = pairs["drawn"].to_numpy()
-    chosen = {PEOPLE: drawn, SECOND: drawn & (number("second") < second), MACHINE: np.full(len(pairs), True)}
+    chosen = {PEOPLE: drawn, SECOND: drawn & (numbers("second") < second), MACHINE: np.full(len(pairs), True)}
     scale = _SCALES.get(config["grades"], f"0 not relevant, {config['grades']} most relevant")
-    written = []
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, selected in chosen.items():
-            order = np.argsort(number(f"order {name}"), kind="stable")
-            records = [record(place) | {"label": None} for place in order[selected[order]].tolist()]
-            if name == MACHINE:
-                files.write_text(folder / name, pl.DataFrame(records).write_ndjson())
-            elif records:
-                write_frame(folder / name, pl.DataFrame(records))
-            written += [folder / name] if records else []
-        text = _INSTRUCTIONS.format(people=PEOPLE, second=SECOND, machine=MACHINE, grades=config["grades"], scale=scale)
-        files.write_text(folder / INSTRUCTIONS, text)
-    return [*written, folder / INSTRUCTIONS]
+            order = np.argsort(numbers(f"order {name}"), kind="stable")
+            part = shown[order[selected[order]]]
+            files.write_text(folder / name, part.write_ndjson() if name == MACHINE else as_csv(part))
+        of_files = {"people": PEOPLE, "second": SECOND, "machine": MACHINE, "grades": config["grades"], "scale": scale}
+        files.write_text(folder / INSTRUCTIONS, _INSTRUCTIONS.format(**of_files))
+    return [folder / name for name in (*chosen, INSTRUCTIONS)]

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,13 +47,13 @@ VALUES, BY_CITATIONS = "values.arrow", "citations.arrow"
 
 @dataclass(frozen=True)
 class LabelsConfig:
-    """SHA-256 of the files of labels, by annotator; of people, and of a model."""
+    """Names and SHA-256 of the files of labels: of people, and of a model."""
 
-    people: Mapping[str, str]
-    machine: Mapping[str, str]
+    people: tuple[tuple[str, str], ...]
+    machine: tuple[tuple[str, str], ...]
 
 
-def labels_task(draw: Artifact, pool: Artifact, corpus: Artifact, people: Sequence[Path], machine: Path | None) -> Task:
+def labels_task(draw: Artifact, people: Sequence[Path], machine: Path | None) -> Task:
     """Return the task that reads the labels of a draw.
 
     A file has columns for query, paper and label, as qrels have, and perhaps ``annotator``: by default the name of the
@@ -63,23 +63,25 @@ def labels_task(draw: Artifact, pool: Artifact, corpus: Artifact, people: Sequen
         InputError: a file cannot be read. When run: a row names a pair that is not in the draw, repeats one of its
             annotator, or has another grade.
     """
-    paths = {name_of(path): path for path in people}
-    if len(paths) < len(people):
-        raise InputError("files of labels must have different names, which name annotators", "Rename one")
-    models = {} if machine is None else {name_of(machine): machine}
-    for path in [*people, *models.values()]:
+    models = [machine] if machine else []
+    for path in (*people, *models):
         if not files.given(path).is_file():
             raise InputError(f"there is no file {path}", "Give the files that mdcr judge draw wrote, with labels")
-    config = LabelsConfig(*({name: files.sha256(path) for name, path in of.items()} for of in (paths, models)))
+    digests = ([(name_of(path), files.sha256(path)) for path in paths] for paths in (people, models))
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened_pool = open_pool(inputs)
-        frames = [_read(path, inputs["draw"], opened_pool, machine=False) for path in people]
-        frames += [_read(path, inputs["draw"], opened_pool, machine=True) for path in models.values()]
+        pairs, grades = pairs_of(inputs["draw"]), int(inputs["draw"].manifest.config["grades"])
+        frames = [_read(path, pairs, grades, machine=path in models) for path in (*people, *models)]
         labels = pl.concat(frames).sort("query", "row", "machine", "annotator")
-        _check_once(labels, opened_pool)
-        table = labels.drop("place").to_arrow().cast(LABELS)
-        out.arrow("labels.arrow", table, LABELS)
+        repeated = labels.filter(pl.struct("query", "row", "annotator", "machine").is_duplicated())
+        if len(repeated):
+            one, other = repeated.head(2).rows(named=True)
+            raise InputError(
+                f"{other['place']}: {one['annotator']} has two labels of query {one['query_id']!r} with paper "
+                f"{one['paper_id']!r}, {other['grade']} and, at {one['place']}, {one['grade']}",
+                "Keep one of them",
+            )
+        out.arrow("labels.arrow", labels.select(LABELS.names).to_arrow().cast(LABELS), LABELS)
         by_people = labels.filter(~pl.col("machine"))
         return {
             "labels": len(by_people),
@@ -88,55 +90,38 @@ def labels_task(draw: Artifact, pool: Artifact, corpus: Artifact, people: Sequen
             "machine": len(labels) - len(by_people),
         }
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "draw": draw}
-    return Task("labels", 1, JUDGED, f"labels-{slug_of(pool)}", config, inputs, run)
+    slug = draw.manifest.slug.replace("draw", "labels", 1)
+    return Task("labels", 1, JUDGED, slug, LabelsConfig(*map(tuple, digests)), {"draw": draw}, run)
 
 
-class _Label(NamedTuple):
-    """A label as it was read."""
-
-    place: str
-    query_id: str
-    paper_id: str
-    annotator: str
-    grade: int
-
-
-def _read(path: Path, draw: Artifact, pool: Pool, *, machine: bool) -> pl.DataFrame:
-    """Return the labels of a file, checked against the draw: columns of :data:`LABELS`, and ``place``."""
-    found = list(_labels(path, int(draw.manifest.config["grades"])))
-    if not found:
-        raise InputError(f"{path} has no label", "Fill in its column label with whole numbers")
-    frame = pl.DataFrame(found, orient="row", schema=_Label._fields)
-    query_of = {query_id: number for number, query_id in enumerate(pool.query_ids())}
-    frame = frame.with_columns(
-        query=pl.col("query_id").replace_strict(query_of, default=None, return_dtype=pl.UInt32),
-        row=pl.Series(pool.corpus.rows_of(frame["paper_id"].to_list())).cast(pl.Int64),
-        machine=pl.lit(machine),
-    )
-    pairs = pairs_of(draw).filter(pl.lit(machine) | pl.col("drawn")).select("query", row=pl.col("row").cast(pl.Int64))
-    others = frame.join(pairs, on=["query", "row"], how="anti", maintain_order="left")
-    if len(others):
-        place, query_id, paper_id = others.select("place", "query_id", "paper_id").row(0)
-        raise InputError(
-            f"{place}: query {query_id!r} with paper {paper_id!r} is not a pair of {draw.name} "
-            f"({len(others):,} such labels)",
-            "Give labels of this draw, or name theirs with --draw",
-        )
-    return frame.select(*LABELS.names, "place")
-
-
-def _labels(path: Path, grades: int) -> Iterator[_Label]:
-    """Yield the labels of a file; rows without one are left out."""
+def _read(path: Path, pairs: pl.DataFrame, grades: int, *, machine: bool) -> pl.DataFrame:
+    """Return the labels of a file, checked against the pairs of a draw: columns of :data:`LABELS`, place and ids."""
+    found = []
     for place, record in _records(path):
         label = record_value(place, record, "label", GRADE)
-        if label is not None and str(label).strip():
-            ids = [record_value(place, record, *role) for role in (("query", QUERY), ("paper", DOCUMENT))]
-            grade = grade_of(label, place)
-            if not 0 <= grade <= grades:
-                raise InputError(f"{place}: a label must be from 0 to {grades}, got {grade}", "Correct it")
-            annotator = str(record.get("annotator") or name_of(path))
-            yield _Label(place, id_of(ids[0], place), id_of(ids[1], place), annotator, grade)
+        if label is None or not str(label).strip():
+            continue
+        ids = [record_value(place, record, *role) for role in (("query", QUERY), ("paper", DOCUMENT))]
+        grade = grade_of(label, place)
+        if not 0 <= grade <= grades:
+            raise InputError(f"{place}: a label must be from 0 to {grades}, got {grade}", "Correct it")
+        annotator = str(record.get("annotator") or name_of(path))
+        found.append((place, *(id_of(one, place) for one in ids), annotator, grade, machine))
+    if not found:
+        raise InputError(f"{path} has no label", "Fill in its column label with whole numbers")
+    columns = ["place", "query_id", "paper_id", "annotator", "grade", "machine"]
+    labels = pl.DataFrame(found, columns, orient="row", infer_schema_length=None)
+    known = pairs.filter(pl.lit(machine) | pl.col("drawn")).select("query", "row", "query_id", "paper_id")
+    labels = labels.join(known, on=["query_id", "paper_id"], how="left", maintain_order="left")
+    others = labels.filter(pl.col("row").is_null())
+    if len(others):
+        place, query_id, paper_id = others.row(0)[:3]
+        raise InputError(
+            f"{place}: query {query_id!r} with paper {paper_id!r} is not a pair of this draw "
+            f"(such labels: {len(others):,})",
+            "Give labels of this draw, or name theirs with --draw",
+        )
+    return labels
 
 
 def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -148,24 +133,10 @@ def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         with path.open(encoding="utf-8-sig", newline="") as handle:
             header = handle.readline()
             handle.seek(0)
-            separator = max(",;\t", key=header.count)
-            reader = csv.DictReader(handle, delimiter=separator, restkey="more", strict=True)
+            reader = csv.DictReader(handle, delimiter=max(",;\t", key=header.count), restkey="more", strict=True)
             yield from ((f"{path}:{reader.line_num}", record) for record in reader)
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as a table ({error})", "Save it as CSV in UTF-8") from error
-
-
-def _check_once(labels: pl.DataFrame, pool: Pool) -> None:
-    """Raise InputError if an annotator has two labels of a pair."""
-    repeated = labels.filter(pl.struct("query", "row", "annotator", "machine").is_duplicated())
-    if len(repeated):
-        one, other = repeated.head(2).rows(named=True)
-        query, (paper,) = pool.query_ids()[one["query"]], pool.corpus.ids(np.array([one["row"]]))
-        raise InputError(
-            f"{other['place']}: {one['annotator']} has two labels of query {query!r} with paper {paper!r}, "
-            f"{other['grade']} and, at {one['place']}, {one['grade']}",
-            "Keep one of them",
-        )
 
 
 def labels_of(labels: Artifact) -> pl.DataFrame:
@@ -209,13 +180,10 @@ class JudgedConfig:
     measures: tuple[str, ...]
 
 
-def judged_task(
-    corpus: Artifact, pool: Artifact, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str
-) -> Task:
+def judged_task(pool: Pool, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str) -> Task:
     """Return the task that estimates measures of systems by judgements, and measures them by citations.
 
     Args:
-        corpus: the corpus.
         pool: the pool.
         draw: the pairs that could be judged.
         labels: what annotators said about them.
@@ -237,20 +205,20 @@ def judged_task(
         for name, array in ((VALUES, values), (BY_CITATIONS, cited)):
             out.arrow(name, _table(config, opened_pool, array), SCORES)
         top = int(inputs["draw"].manifest.config["ranks"])
-        first = [np.minimum(ranked.retrieved(), top).sum() for ranked in runs]
-        inside = [int(((of_system > 0) & (of_system <= top)).sum()) for of_system in ranks]
+        first = [int(np.minimum(ranked.retrieved(), top).sum()) for ranked in runs]
+        outside = first - ((ranks > 0) & (ranks <= top)).sum(axis=1)
         return {
             "pairs": len(row),
             "judged": int((~np.isnan(sample.relevance[0])).sum()),
             "by_model": int((~np.isnan(sample.machine[0])).sum()),
             "annotators": inputs["labels"].manifest.counts["annotators"],
             "ranks": top,
-            "outside": {name: int(count) - within for name, count, within in zip(rankings, first, inside, strict=True)},
+            "outside": dict(zip(rankings, outside.tolist(), strict=True)),
         }
 
-    inputs = {"corpus": corpus, "pool": pool, "draw": draw, "labels": labels}
+    inputs = {"corpus": pool.corpus.artifact, "pool": pool.artifact, "draw": draw, "labels": labels}
     inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings.values())}
-    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool)}", config, inputs, run)
+    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool.artifact)}", config, inputs, run)
 
 
 def _table(config: JudgedConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:

@@ -177,7 +177,7 @@ def test_audit_and_leaderboard_take_the_values(root: Path, scores: dict[str, Any
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: [{**row, "paper_id": "nobody"} for row in rows[:1]], "paper 'nobody' is not a pair of draw-"),
+        (lambda rows: [{**row, "paper_id": "nobody"} for row in rows[:1]], "paper 'nobody' is not a pair of this draw"),
         (lambda rows: [{**row, "query_id": "nobody"} for row in rows[:1]], "query 'nobody' with paper"),
         (lambda rows: [{**row, "label": 3} for row in rows], "a label must be from 0 to 2, got 3. Correct it"),
         (lambda rows: [{**row, "label": "yes"} for row in rows], "a grade must be a whole number"),
@@ -222,6 +222,13 @@ def test_labels_belong_to_the_pool_that_was_drawn(root: Path, labels: dict[str, 
     assert "no pairs of this pool were drawn" in one_line_error(mdcr(root, "judge", "score", *other))
     mdcr_json(root, "judge", "draw", *other)
     assert "no labels of draw-tiny" in one_line_error(mdcr(root, "judge", "score", *other))
+
+
+def test_one_pool_is_judged_at_a_time(root: Path) -> None:
+    words = [word for word in POOL if word not in ("--samples", "1")]
+    assert "one pool and its systems must be given, got 2 pools" in one_line_error(
+        mdcr(root, "judge", "draw", *words, "--samples", "2")
+    )
 
 
 def test_systems_that_were_not_drawn_say_what_is_outside(root: Path, labels: dict[str, Any], folder: Path) -> None:
