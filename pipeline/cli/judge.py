@@ -34,26 +34,26 @@ def judge(options: argparse.Namespace) -> None:
     {"draw": _draw, "read": _read, "score": _score}[options.step](options)
 
 
-def _evaluations(options: argparse.Namespace, runner: Runner) -> tuple[Pool, dict[str, Task]]:
-    """Return the selected pool, and the rankings of it by the systems, by name."""
+def _evaluations(options: argparse.Namespace, runner: Runner) -> tuple[Artifact, Task, dict[str, Task]]:
+    """Return the corpus, the selected pool, and the rankings of it by the systems, by name."""
     corpus = find_corpus(runner.root, options.corpus)
     pools = [*read.selection(options).pools(corpus)]
     if len(pools) != 1 or not options.model:
         got = f"{len(pools)} pools and --model={options.model or ''}"
         raise InputError(f"one pool and its systems must be given, got {got}", "Add --samples=1 --model=bm25,scincl")
     rankings = {str(evaluation.system.title): evaluation.ranking for evaluation in read.evaluations(options, runner)}
-    return Pool(runner.make(pools[0]), Corpus(corpus)), rankings
+    return corpus, pools[0], rankings
 
 
 def _draw(options: argparse.Namespace) -> None:
     """Draw pairs of a pool, and write the files of annotators."""
     runner = read.repaired(options)
-    pool, rankings = _evaluations(options, runner)
+    corpus, pool, rankings = _evaluations(options, runner)
     config = DrawConfig(tuple(rankings), options.pairs, options.ranks, options.grades, options.draw_seed)
-    task = draw_task(pool.corpus.artifact, pool.artifact, [*rankings.values()], config)
+    task = draw_task(corpus, pool, [*rankings.values()], config)
     for artifact in read.make(runner, [task], options, stores=True):
         folder = (options.output or runner.root / REPORTS) / artifact.name
-        written = write_pairs(artifact, pool, folder, options.second)
+        written = write_pairs(artifact, Pool(runner.make(pool), Corpus(corpus)), folder, options.second)
         if options.json:
             print_json({"draw": as_record(artifact), "files": [str(path) for path in written]})
             continue
@@ -107,16 +107,17 @@ def _agreement(labels: pl.DataFrame) -> pl.DataFrame:
 def _score(options: argparse.Namespace) -> None:
     """Score systems by judgements: print the tables, and write the values of queries for other tools."""
     runner = read.repaired(options)
-    pool, rankings = _evaluations(options, runner)
-    draw = _chosen_draw(options, runner.root, pool.artifact.id)
+    corpus, pool, rankings = _evaluations(options, runner)
+    draw = _chosen_draw(options, runner.root, pool.id)
     labels = [one for one in stored_judged(runner.root, "labels") if one.manifest.inputs["draw"] == draw.id]
     if not labels:
         raise InputError(f"no labels of {draw.name} were read", "Run mdcr judge read --labels=people.csv")
-    task = judged_task(pool, draw, labels[-1], rankings, options.measures)
+    task = judged_task(corpus, pool, draw, labels[-1], rankings, options.measures)
     for artifact in read.make(runner, [task], options, stores=True):
         path = (options.output or runner.root / REPORTS) / artifact.name / "values.csv"
         values = pl.DataFrame(artifact.arrow(VALUES))
-        item, metric = pl.Series(pool.query_ids()).gather(values["query"]), pl.lit(JUDGED_METRIC) + pl.col("measure")
+        item = pl.Series(Pool(runner.make(pool), Corpus(corpus)).query_ids()).gather(values["query"])
+        metric = pl.lit(JUDGED_METRIC) + pl.col("measure")
         with files.disk_errors(path.parent):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_frame(path, values.select("system", item=item, metric=metric, value="value"))

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.csr import pack
+from pipeline.core.csr import Owners, pack
 from pipeline.core.errors import InputError
 from pipeline.core.rng import priorities
 from pipeline.measure.measures import Measure
@@ -103,7 +103,7 @@ def inclusion(strata: Ints, pairs: int) -> Floats:
     return np.asarray(np.minimum(1, high / np.sqrt(sizes))[stratum.ravel()])
 
 
-def random_numbers(query: Ints, row: Ints, seed: int, purpose: str = "judge") -> Floats:
+def random_numbers(query: Owners, row: Owners, seed: int, purpose: str = "judge") -> Floats:
     """Return the permanent random number of each pair, float64 ``[pairs]`` from 0 to below 1.
 
     Args:
@@ -222,8 +222,9 @@ def _predicted(sample: Sample, grade: int) -> Floats:
     mean = (count * mean + _PSEUDO_LABELS * overall) / (count + _PSEUDO_LABELS)
     prediction = mean[query, stratum]
     if known.any():
-        size, by_model = np.bincount(stratum, known), np.where(known, machine, 0.0)
-        centred = np.where(known, by_model - _over(np.bincount(stratum, by_model), size.astype(float))[stratum], 0.0)
+        by_model = np.where(known, machine, 0.0)
+        sums, sizes = (np.bincount(stratum, of).astype(np.float64) for of in (by_model, known))
+        centred = np.where(known, by_model - _over(sums, sizes)[stratum], 0.0)
         importance = (1 - chance) * weight**2 * centred  # the weights that minimise the variance of sums of p + e
         residual = others(importance * labels) - mean * others(importance)
         tuned = _over(residual.sum(axis=1), others(importance * centred).sum(axis=1))
@@ -251,9 +252,9 @@ def _value(relevant: Sequence[_Relevance], measure: Measure, rank: Floats) -> Fl
         rises = np.diff([0.0, *gains]).tolist()
         parts = [_Part(of, rise, inside / np.log2(rank + 1)) for of, rise in zip(relevant, rises, strict=True)]
         size = _ideal(int(np.bincount(first.sample.query).max(initial=0)), measure.cutoff)
-    hits = sum(part.rise * part.of.sums((part.of.prediction + part.of.error) * part.slope) for part in parts)
-    at_anchor = sum(part.rise * part.of.sums(part.of.anchor * part.slope) for part in parts)
-    return _ratio(parts, hits, at_anchor, size)
+    by_grade = [part.rise * part.of.sums((part.of.prediction + part.of.error) * part.slope) for part in parts]
+    anchors = [part.rise * part.of.sums(part.of.anchor * part.slope) for part in parts]
+    return _ratio(parts, np.sum(by_grade, axis=0), np.sum(anchors, axis=0), size)
 
 
 class _Part(NamedTuple):

@@ -62,7 +62,7 @@ class DrawConfig:
     seed: int
 
 
-def draw_task(corpus: Artifact, pool: Artifact, rankings: Sequence[Task], config: DrawConfig) -> Task:
+def draw_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], config: DrawConfig) -> Task:
     """Return the task that draws pairs from the first ranks of the rankings and the positives of a pool."""
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
@@ -83,7 +83,8 @@ def draw_task(corpus: Artifact, pool: Artifact, rankings: Sequence[Task], config
         out.arrow("pairs.arrow", pa.Table.from_arrays(arrays, schema=JUDGED_PAIRS), JUDGED_PAIRS)
         return {"pairs": len(pairs), "cited": int(strata[0].sum()), "drawn": int(drawn.sum())}
 
-    inputs = {"corpus": corpus, "pool": pool} | {f"ranking-{n}": ranking for n, ranking in enumerate(rankings)}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
+    inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings)}
     return Task("draw", 1, JUDGED, f"draw-{slug_of(pool)}", config, inputs, run)
 
 

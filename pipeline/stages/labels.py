@@ -71,7 +71,8 @@ def labels_task(draw: Artifact, people: Sequence[Path], machine: Path | None) ->
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         pairs, grades = pairs_of(inputs["draw"]), int(inputs["draw"].manifest.config["grades"])
-        frames = [_read(path, pairs, grades, machine=path in models) for path in (*people, *models)]
+        frames = [_read(path, pairs, grades, machine=False) for path in people]
+        frames += [_read(path, pairs, grades, machine=True) for path in models]
         labels = pl.concat(frames).sort("query", "row", "machine", "annotator")
         repeated = labels.filter(pl.struct("query", "row", "annotator", "machine").is_duplicated())
         if len(repeated):
@@ -151,12 +152,13 @@ def sample_of(draw: Artifact, labels: Artifact, queries: int) -> Sample:
     the labelled ones is multiplied by their share.
     """
     pairs, found, grades = pairs_of(draw), labels_of(labels), int(draw.manifest.config["grades"])
-    levels = [(pl.col("grade") >= grade).mean().alias(f"grade-{grade}") for grade in range(1, grades + 1)]
+    of_grades = [(pl.col("grade") >= grade).mean().alias(f"grade-{grade}") for grade in range(1, grades + 1)]
 
     def shares(*, machine: bool) -> npt.NDArray[np.float64]:
-        of_pairs = found.filter(machine=machine).group_by("query", "row").agg(levels)
+        of_pairs = found.filter(machine=machine).group_by("query", "row").agg(of_grades)
         joined = pairs.join(of_pairs, on=["query", "row"], how="left", maintain_order="left")
-        return joined.select(pl.col("^grade-.*$").cast(pl.Float64).fill_null(np.nan)).to_numpy().T
+        levels = joined.select(pl.col("^grade-.*$").cast(pl.Float64).fill_null(np.nan))
+        return np.ascontiguousarray(levels.to_numpy().T)
 
     relevance, machine = shares(machine=False), shares(machine=True)
     of_model = ~np.isnan(machine[0])
@@ -169,7 +171,7 @@ def sample_of(draw: Artifact, labels: Artifact, queries: int) -> Sample:
     has, given = (np.bincount(stratum, weights=of) for of in (drawn & ~np.isnan(relevance[0]), drawn))
     answered = np.divide(has, given, out=np.ones_like(has), where=given > 0)[stratum]
     query, probability = pairs["query"].to_numpy().astype(np.int64), pairs["probability"].to_numpy() * answered
-    return Sample(queries, query, stratum, probability, np.ascontiguousarray(relevance), np.ascontiguousarray(machine))
+    return Sample(queries, query, stratum, probability, relevance, machine)
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,13 @@ class JudgedConfig:
     measures: tuple[str, ...]
 
 
-def judged_task(pool: Pool, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str) -> Task:
+def judged_task(
+    corpus: Artifact, pool: Task, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str
+) -> Task:
     """Return the task that estimates measures of systems by judgements, and measures them by citations.
 
     Args:
+        corpus: the corpus.
         pool: the pool.
         draw: the pairs that could be judged.
         labels: what annotators said about them.
@@ -216,9 +221,9 @@ def judged_task(pool: Pool, draw: Artifact, labels: Artifact, rankings: Mapping[
             "outside": dict(zip(rankings, outside.tolist(), strict=True)),
         }
 
-    inputs = {"corpus": pool.corpus.artifact, "pool": pool.artifact, "draw": draw, "labels": labels}
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "draw": draw, "labels": labels}
     inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings.values())}
-    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool.artifact)}", config, inputs, run)
+    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool)}", config, inputs, run)
 
 
 def _table(config: JudgedConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
