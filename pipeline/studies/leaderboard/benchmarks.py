@@ -339,7 +339,7 @@ def _of_judged(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             yield Benchmark(
                 "judged", name, None, None, None, str(measure), best, [[judged.name]] * len(best),
                 [f"{COMMANDS['judged']} --model {shlex.quote(','.join(best))}"] * len(best), table,
-                Drawn("", recipe.seed, len(found["draws"][0])), wide.columns[1:],
+                "", recipe.seed, len(found["draws"][0]), wide.columns[1:],
                 found.select("value", "low", "high").to_numpy().T, all_pairs(table, seed=recipe.seed, item=judged.id),
             )  # fmt: skip
 
