@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -108,8 +108,3 @@ def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal
 
     formats = tuple[Format, ...]("proximity" for _ in columns)
     return Examples("citations", goal, formats, lazy(table.select(columns), texts))
-
-
-def example_counts(examples: Sequence[Examples]) -> Mapping[str, int]:
-    """Return the number of rows of training sets, by name."""
-    return {training_set.name: len(training_set.data) for training_set in examples}

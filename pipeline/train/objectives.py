@@ -13,6 +13,7 @@ from torch.nn import functional
 from pipeline.core.errors import InputError
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
+from pipeline.train.recipe import Settings
 
 DEVIATION = 0.02
 """Standard deviation of the first weights of a linear head, whose bias is 0, as in the authors' code."""
@@ -24,25 +25,14 @@ class Objective(nn.Module):  # type: ignore[misc]
     Args:
         architecture: gives the vectors.
         examples: the training set.
-        margin: margin of triplets in L2 distance.
-        scale: factor of cosines in the contrastive loss.
-        head_dropout: dropout before the head.
+        settings: margin of triplets, scale of cosines, dropout before the head.
         tasks: number of tasks of a step; since their losses are averaged over its micro-batches, this factor sums them.
 
     Raises:
         InputError: the goal needs other columns than the training set has.
     """
 
-    def __init__(
-        self,
-        architecture: Architecture,
-        examples: Examples,
-        *,
-        margin: float,
-        scale: float,
-        head_dropout: float = 0.0,
-        tasks: int = 1,
-    ) -> None:
+    def __init__(self, architecture: Architecture, examples: Examples, settings: Settings, tasks: int) -> None:
         super().__init__()
         columns = {"triplet": (3,), "in-batch": (2, 3)}.get(examples.goal, (1,))
         if len(examples.formats) not in columns:
@@ -52,10 +42,10 @@ class Objective(nn.Module):  # type: ignore[misc]
             )
         self.model = architecture.model
         self._switch, self._formats, self._goal = architecture.switch, examples.formats, examples.goal
-        self._margin, self._tasks, no_model = margin, tasks, cast("Any", None)  # vectors are computed here
-        self._contrast = MultipleNegativesRankingLoss(no_model, scale=scale)
+        self._margin, self._tasks, no_model = settings.margin, tasks, cast("Any", None)  # vectors are computed here
+        self._contrast = MultipleNegativesRankingLoss(no_model, scale=settings.scale)
         dimension = self.model.get_embedding_dimension() or architecture.network.config.hidden_size
-        self.head = _head(dimension, examples.outputs, head_dropout) if examples.outputs else None
+        self.head = _head(dimension, examples.outputs, settings.head_dropout) if examples.outputs else None
 
     def forward(self, features: Iterable[dict[str, Any]], labels: torch.Tensor | None) -> torch.Tensor:
         """Return the mean loss of a batch, times the number of tasks."""

@@ -31,6 +31,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import Mask
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.stages.pool import read_ids
+from pipeline.train.recipe import Draw
 
 _BLOCK = 2**20
 """Papers of a block whose citations are read together."""
@@ -91,35 +92,26 @@ def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int |
     return excluded, {"pools": pools, **counts}
 
 
-def queries_task(
-    root: Path,
-    corpus: Artifact,
-    *,
-    until: int | None,
-    field: str | None,
-    balanced: bool,
-    queries: Count,
-    seed: int,
-    exclude: Sequence[Path] = (),
-) -> Task:
+def queries_task(root: Path, corpus: Artifact, draw: Draw) -> Task:
     """Return the task that draws the queries of a training set; see :class:`QueriesConfig` and :func:`left_out`.
 
     Raises:
         InputError: ``queries`` is ``all`` and ``balanced`` is set.
     """
-    if balanced and queries == "all":
+    if draw.balanced and draw.queries == "all":
         raise InputError("balanced queries must be a number, got all", "Give --queries=5k, or leave out --balanced")
-    excluded, excluded_counts = left_out(root, corpus, exclude, until)
-    config = QueriesConfig(until, field, balanced, queries, seed, digest(Corpus(corpus).ids(excluded)))
+    excluded, excluded_counts = left_out(root, corpus, draw.exclude, draw.until)
+    left = digest(Corpus(corpus).ids(excluded))
+    config = QueriesConfig(draw.until, draw.field, draw.balanced, draw.queries, draw.seed, left)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return {**_write(Corpus(inputs["corpus"]), config, excluded, out), **excluded_counts}
 
     slug_parts = [
         corpus.manifest.slug,
-        (field or "").lower().replace(" ", "-"),
-        f"to-{until}" if until else "",
-        str(queries),
+        (draw.field or "").lower().replace(" ", "-"),
+        f"to-{draw.until}" if draw.until else "",
+        str(draw.queries),
     ]
     return Task("queries", 1, TRAINING, "-".join(filter(None, slug_parts)), config, {"corpus": corpus}, run)
 

@@ -32,7 +32,7 @@ from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train.queries import queries_task
 from pipeline.train.recipe import DRAW, Draw, Recipe, Settings
 from pipeline.train.tasks import task_of, training_files
-from pipeline.train.triplets import mix_of, triplets_task
+from pipeline.train.triplets import triplets_task
 
 if TYPE_CHECKING:
     from pipeline.train.examples import Examples
@@ -57,24 +57,12 @@ def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapp
     Raises:
         InputError: an option or its value is unknown, or does not fit the recipe.
     """
-    draw = configured(Draw, read(DRAW, options))
-    mix = mix_of(recipe, {kind: getattr(draw, kind) for kind in ("hard", "same_field", "other_field", "easy", "pair")})
-    queries = queries_task(
-        workspace.root,
-        corpus,
-        until=draw.until,
-        field=draw.field,
-        balanced=draw.balanced,
-        queries=draw.queries,
-        seed=draw.seed,
-        exclude=draw.exclude,
-    )
-    ranking = None
+    draw, ranking = configured(Draw, read(DRAW, options)), None
+    queries = queries_task(workspace.root, corpus, draw)
     if recipe == "mined" or draw.from_:
         depth = max((_DEPTH, *draw.ranks))
         (ranking,) = (e.ranking for e in workspace.evaluations(queries, draw.from_ or "bm25", depth=depth))
-    ranks = (draw.ranks[0], draw.ranks[1]) if draw.ranks else None
-    return triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=draw.seed, ranking=ranking, ranks=ranks)
+    return triplets_task(corpus, queries, recipe, draw, ranking=ranking)
 
 
 def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Task:

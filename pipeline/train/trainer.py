@@ -37,7 +37,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
 from pipeline.encode.network import slow_on_cpu
 from pipeline.train.architectures import Architecture
-from pipeline.train.examples import Examples, example_counts
+from pipeline.train.examples import Examples
 from pipeline.train.objectives import Objective
 from pipeline.train.recipe import Settings
 from pipeline.train.validation import PoolEvaluator
@@ -204,8 +204,7 @@ def train(
     if arguments.use_cpu and slow_on_cpu(settings.precision):
         say(f"this processor has no {settings.precision} instructions: --set precision=float32 is several times faster")
     set_seed(settings.seed)
-    shared = {name: getattr(settings, name) for name in ("margin", "scale", "head_dropout")}
-    losses = {task.name: Objective(architecture, task, tasks=len(sets), **shared) for task in sets}
+    losses = {task.name: Objective(architecture, task, settings, len(sets)) for task in sets}
     stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []
     start = _checkpoint(work)
     with Progress(steps, "train", "steps") as progress:
@@ -236,7 +235,8 @@ def train(
                 "Set a smaller micro_batch: the batch stays as large",
             ) from error
     monitor.check_weights(trainer.state.global_step)
-    return {**_results(trainer, before), "examples": example_counts(sets), "examples_of_a_task_an_epoch": size}
+    counts = {task.name: len(task.data) for task in sets}
+    return {**_results(trainer, before), "examples": counts, "examples_of_a_task_an_epoch": size}
 
 
 def _arguments(

@@ -29,6 +29,7 @@ from pipeline.corpus.reader import Rows
 from pipeline.stages.ranking_file import open_pool
 from pipeline.train.draws import KINDS, Drawing, Lists, Mix, QueryBlock, part
 from pipeline.train.neighbours import Neighbours
+from pipeline.train.recipe import Draw
 
 RECIPES = {
     "specter": Mix(easy=3, hard=2),
@@ -90,12 +91,10 @@ def mix_of(recipe: str, counts: Mapping[str, int | None]) -> Mix:
 def triplets_task(
     corpus: Artifact,
     queries: Task,
-    *,
     recipe: str,
-    mix: Mix,
-    seed: int,
+    draw: Draw,
+    *,
     ranking: Task | None = None,
-    ranks: tuple[int, int] | None = None,
     positive_ranks: tuple[int, int] = (21, 25),
     dimension: int = 128,
 ) -> Task:
@@ -107,7 +106,8 @@ def triplets_task(
     Raises:
         InputError: ranks do not rise from 1, or the recipe needs a ranking and has none, or the reverse.
     """
-    low_rank, high_rank = ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
+    mix = mix_of(recipe, {kind: getattr(draw, kind) for kind in ("hard", "same_field", "other_field", "easy", "pair")})
+    low_rank, high_rank = draw.ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
     for low, high in ((low_rank, high_rank), positive_ranks):
         if not 1 <= low <= high:
             raise InputError(f"ranks must rise from 1, got {low} to {high}", "Give --ranks=10,100")
@@ -115,7 +115,7 @@ def triplets_task(
         raise InputError(f"a ranking must go with the recipe mined, got {recipe}", "Give --from=bm25 with mined alone")
     scincl = recipe == "scincl"
     config = TripletConfig(
-        recipe, mix, (low_rank, high_rank), positive_ranks if scincl else (0, 0), dimension if scincl else 0, seed
+        recipe, mix, (low_rank, high_rank), positive_ranks if scincl else (0, 0), dimension if scincl else 0, draw.seed
     )
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:

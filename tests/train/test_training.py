@@ -294,9 +294,7 @@ def test_the_losses_of_tasks_are_summed_and_heads_begin_as_the_authors_do(tmp_pa
     base = save_bert(tmp_path / "tiny", positions=64)
     architecture = Architecture("cls", registry.resolve(str(base)), 16, 1)
     examples = Examples("mesh", "classes", ("classification",), datasets.Dataset.from_dict({}), 500)
-    one, three = (
-        Objective(architecture, examples, margin=1.0, scale=20.0, head_dropout=0.5, tasks=tasks) for tasks in (1, 3)
-    )
+    one, three = (Objective(architecture, examples, replace(SETTINGS, head_dropout=0.5), tasks) for tasks in (1, 3))
     dropout, linear = one.head
     assert dropout.p == 0.5
     assert float(linear.weight.std()) == pytest.approx(0.02, rel=0.1)

@@ -20,6 +20,7 @@ from pipeline.stages.rankings import baseline_task
 from pipeline.stages.systems import parse_systems
 from pipeline.train import draws, triplets
 from pipeline.train.queries import queries_task
+from pipeline.train.recipe import DRAW, Draw
 from pipeline.train.triplets import mix_of, triplets_task
 from tests.builders import made_up_paper, make_corpus, make_pool
 
@@ -51,14 +52,11 @@ def drawn(
 ) -> tuple[list[dict], dict, Artifact]:
     """Return the triplets, their counts and the artifact of the queries."""
     runner, corpus = world
-    settings = {"until": UNTIL, "field": None, "balanced": False, "queries": "all", "seed": 3}
-    exclude = options.pop("exclude", ())
-    settings |= {name: options.pop(name) for name in list(options) if name in settings}
-    queries = queries_task(runner.root, corpus, exclude=exclude, **settings)
-    mix = mix_of(recipe, options.pop("counts", {}))
+    draw = Draw(**{"until": UNTIL, "seed": 3, **{name: options.pop(name) for name in [*options] if name in DRAW}})
+    queries = queries_task(runner.root, corpus, draw)
     if recipe == "mined":
         options["ranking"] = baseline_task(corpus, queries, RANDOM, depth=40)
-    task = triplets_task(corpus, queries, recipe=recipe, mix=mix, seed=3, **options)
+    task = triplets_task(corpus, queries, recipe, draw, **options)
     made = runner.make(task)
     rows = [row for output in made.outputs("triplets-*") for row in made.arrow(output.path).to_pylist()]
     return rows, dict(made.manifest.counts), runner.make(queries)
@@ -122,7 +120,7 @@ def test_mined_negatives_are_at_the_ranks_that_are_asked_for(world: tuple[Runner
     runner, corpus = world
     rows, _, _ = drawn(world, "mined", ranks=(3, 12))
     checked(world, rows)
-    queries = queries_task(runner.root, corpus, until=UNTIL, field=None, balanced=False, queries="all", seed=3)
+    queries = queries_task(runner.root, corpus, Draw(until=UNTIL, seed=3))
     task = baseline_task(corpus, queries, RANDOM, depth=40)
     ranking = read_ranking(runner.make(task))
     names = runner.make(queries).arrow("queries.arrow").column("row").to_numpy()
@@ -169,8 +167,8 @@ def test_draws_depend_on_no_block_and_no_other_query(
 
 
 def _task(world: tuple[Runner, Artifact]) -> object:
-    queries = queries_task(world[0].root, world[1], until=UNTIL, field=None, balanced=False, queries="all", seed=3)
-    return triplets_task(world[1], queries, recipe="specter", mix=triplets.RECIPES["specter"], seed=3)
+    draw = Draw(until=UNTIL, seed=3)
+    return triplets_task(world[1], queries_task(world[0].root, world[1], draw), "specter", draw)
 
 
 def test_balanced_queries_have_equal_fields(world: tuple[Runner, Artifact]) -> None:
