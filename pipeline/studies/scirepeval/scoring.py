@@ -105,6 +105,11 @@ def rank(
         query_vectors = vectors([f"{task}/{query_id}" for query_id in queries], "query")
     else:
         query_vectors = vectors([judged.keys[query_id] for query_id in queries], "paper")
+    if not pairing and papers.shape[1] != query_vectors.shape[1]:
+        raise InputError(
+            f"queries must have vectors of {papers.shape[1]} components, as papers have, got {query_vectors.shape[1]}",
+            "Name encoders of one model for search and query in formats",
+        )
     query = _query_numbers(judged)
     scores, starts = np.empty(len(query)), np.searchsorted(query, np.arange(len(queries) + 1))
     for vector, start, end in zip(query_vectors, starts, starts[1:], strict=False):

@@ -84,6 +84,12 @@ def _score(entry: Entry, folder: Folder) -> None:
     assert all(0 <= abs(figure.value) <= 1 for figure in figures)
 
 
+def test_queries_of_another_dimension_than_papers_are_refused(tmp_path: Path) -> None:
+    folder, config = Folder(write(tmp_path, ("trec_covid",))), FiguresConfig(TASKS["trec_covid"], 1, 5)
+    with pytest.raises(InputError, match="vectors of 4 components, as papers have, got 3"):
+        score(config, folder, lambda keys, role: np.ones((len(keys), 4 if role == "paper" else 3), np.float32), 1)
+
+
 @pytest.mark.parametrize("hub", [True, False])
 def test_published_layouts_are_read(tmp_path: Path, hub: bool) -> None:
     folder = Folder(write(tmp_path, tuple(CONFIGURATIONS), hub=hub))
@@ -195,7 +201,7 @@ def test_a_part_without_rows_is_refused(tmp_path: Path) -> None:
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     folder = Folder(write(tmp_path, hub=False))
     (tmp_path / "scirepeval_test/scidocs_cite/test_qrel.jsonl").write_text('{"query_id": "p1", "sco')
-    with pytest.raises(InputError, match="must be a readable row"):
+    with pytest.raises(InputError, match="is not a readable row"):
         load_judged(TASKS["scidocs_cite"], folder)
     texts = tmp_path / "scirepeval/drsm/evaluation.jsonl"
     texts.unlink()
