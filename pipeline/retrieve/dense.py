@@ -64,6 +64,9 @@ class Search:
         limits: float32 ``[pools, queries]``, rounded down: pairs whose ``e`` is below have no place.
     """
 
+    first = 2_048
+    """Maximum candidates of a block's first sample, all of which pass while there are no limits."""
+
     def __init__(
         self,
         queries: Vectors | Groups,
@@ -196,7 +199,7 @@ class Search:
     def _jobs(self, count: int, queries: Ints) -> Iterator[list[Job]]:
         """Yield the jobs of a block in rounds: a sample, then always as many candidates as before."""
         largest = self._tile_size()
-        step = 1 << max(-(-count // min(TILE, largest)) - 1, 0).bit_length()
+        step = 1 << max(-(-count // min(self.first, largest)) - 1, 0).bit_length()
         rounds = [(0, step), *((step >> n, step >> n - 1) for n in range(1, step.bit_length()))]
         for start, step in rounds:
             tiles = max(-(-count // step // largest), 1)
@@ -221,7 +224,7 @@ class Search:
         positions = np.arange(len(block.rows))
         columns_of = positions, block.rows, block.members, block.smallest
         candidates = (np.ascontiguousarray(column[sample]) for column in columns_of)
-        known: list[Any] = [queries, self.shift, self.limits, *self.excluded, self.depth]
+        known: list[Any] = [queries, self.limits, *self.excluded]
         return Pairs._make(sift(values, stride, *(column.numpy() for column in tile[1:]), *candidates, *known))
 
     def _bound(self, pairs: Pairs) -> Pairs:

@@ -17,7 +17,7 @@ from pipeline.core.csr import pack
 from pipeline.core.order import Rows
 from pipeline.retrieve.base import Ranking
 from pipeline.retrieve.canonical import tensor_scores
-from pipeline.retrieve.dense import Job, Search
+from pipeline.retrieve.dense import TILE, Job, Search
 from pipeline.retrieve.estimates import Candidates, Estimates
 from pipeline.retrieve.topk import EMPTY, Pairs, from_keys
 
@@ -59,6 +59,8 @@ class TensorTopK:
 
 class GpuSearch(Search):
     """The state of a search on a GPU; the columns of its pairs are tensors there."""
+
+    first = TILE
 
     def _lists(self, empty: np.generic) -> Any:
         """Return empty lists of keys."""

@@ -148,8 +148,7 @@ def partition_greatest(values: Any, count: int) -> Any:
 @compiled
 def sift(
     values: Any, stride: int, length: Any, spread: Any, fixed: Any, positions: Any, rows: Any,
-    members: Any, smallest: Any, queries: Any, shift: Any, limits: Any, offsets: Any, excluded: Any, excluding: Any,
-    depth: int,
+    members: Any, smallest: Any, queries: Any, limits: Any, offsets: Any, excluded: Any, excluding: Any,
 ) -> Any:  # fmt: skip
     """Return the pairs of a tile that may be in a ranking, as the columns of :class:`Pairs`.
 
@@ -164,65 +163,35 @@ def sift(
         members: uint64 ``[m]``, and
         smallest: int64 ``[m]``, of the candidates; see :class:`~pipeline.retrieve.estimates.Candidates`.
         queries: int64 ``[q]``.
-        shift: float64 ``[queries]``.
         limits: float32 ``[pools, queries]``.
         offsets: int64 ``[queries + 1]``,
         excluded: uint32, rows excluded, rising within a query, and
         excluding: uint64, the pools that exclude each.
-        depth: depth of the rankings.
     """
     pools, count, found = len(limits), len(rows), 0
     size = len(queries) * count
     owners, kept_positions, bits = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.uint64)
-    uppers, lowers = np.empty(size, np.float32), np.empty(size, np.float32)
-    lists, counts = np.empty((pools, 2 * depth), np.float32), np.empty(pools, np.int64)
-    least, floors = np.empty(pools, np.float32), np.empty(pools + 1, np.float32)
+    uppers, lowers, floors = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(pools + 1, np.float32)
     hits, others = np.empty(count, np.int64), np.flatnonzero(smallest < pools - 1)
     most_spread, most_fixed = spread.max(), fixed.max()
     for i in range(len(queries)):
-        query, first = queries[i], found
-        widest = length[i] * most_spread + most_fixed
-        counts[:], least[:] = 0, limits[:, query]
-        set_floors(floors, least, widest)
-        row = values[i * stride : i * stride + count]
+        query, row = queries[i], values[i * stride : i * stride + count]
+        set_floors(floors, limits[:, query], length[i] * most_spread + most_fixed)
         for hit in range(glance(row, floors[pools - 1], others, floors, smallest, hits)):
             column = hits[hit]
-            value = row[column]
-            if value < floors[smallest[column]]:
-                continue
             error, kept = length[i] * spread[column] + fixed[column], members[column]
-            upper, lower = value + error, value - error
+            upper = row[column] + error
             place, last = offsets[query], offsets[query + 1]
             if place < last:
                 place += np.searchsorted(excluded[place:last], rows[column])
                 if place < last and excluded[place] == rows[column]:
                     kept &= ~excluding[place]
             for pool in range(smallest[column], pools):
-                bit = np.uint64(1) << np.uint64(pool)
-                if kept & bit and upper < least[pool]:
-                    kept &= ~bit
-                elif kept & bit and lower > least[pool]:
-                    lists[pool, counts[pool]] = lower
-                    counts[pool] += 1
-                    if counts[pool] == 2 * depth:
-                        raise_least(least, lists, counts, pool, abs(shift[query]))
-                        set_floors(floors, least, widest)
-            if kept:
-                owners[found], kept_positions[found], bits[found] = query, positions[column], kept
-                uppers[found], lowers[found] = upper, lower
-                found += 1
-        for pool in range(pools):
-            if counts[pool] >= depth:
-                raise_least(least, lists, counts, pool, abs(shift[query]))
-        found, last = first, found
-        for entry in range(first, last):
-            kept = bits[entry]
-            for pool in range(pools):
-                if uppers[entry] < least[pool]:
+                if upper < limits[pool, query]:
                     kept &= ~(np.uint64(1) << np.uint64(pool))
             if kept:
-                kept_positions[found], bits[found] = kept_positions[entry], kept
-                uppers[found], lowers[found] = uppers[entry], lowers[entry]
+                owners[found], kept_positions[found], bits[found] = query, positions[column], kept
+                uppers[found], lowers[found] = upper, row[column] - error
                 found += 1
     owners, kept_positions, bits = owners[:found].copy(), kept_positions[:found].copy(), bits[:found].copy()
     return owners, kept_positions, uppers[:found].copy(), lowers[:found].copy(), bits
@@ -258,15 +227,6 @@ def set_floors(floors: Any, least: Any, widest: Any) -> None:
     floors[-1] = np.inf
     for pool in range(len(least) - 1, -1, -1):
         floors[pool] = min(least[pool] - widest, floors[pool + 1])
-
-
-@compiled
-def raise_least(least: Any, lists: Any, counts: Any, pool: Any, shift: Any) -> None:
-    """Keep the ``depth`` greatest lower bounds of a pool; the last one, with a margin, is the least that matters."""
-    depth = lists.shape[1] // 2
-    last = np.float64(partition_greatest(lists[pool, : counts[pool]], depth))
-    counts[pool] = depth
-    least[pool] = max(least[pool], np.float32(last - (abs(last) + shift) * MARGIN - 2.0**-147))
 
 
 @compiled
