@@ -13,7 +13,7 @@ import numpy as np
 
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.door import FILLED, MAY_BE_EMPTY, POSITIVE, checked_methods
+from pipeline.core.door import checked_methods, filled, may_be_empty, positive
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
@@ -127,7 +127,7 @@ class Workspace:
         name_corpus(self.root, name, artifact)
         return Corpus(artifact)
 
-    def tune(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> pl.DataFrame:
+    def tune(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> pl.DataFrame:
         """Choose k1 and b of BM25 on the validation queries of a selection, as ``mdcr tune`` does.
 
         Args:
@@ -149,7 +149,7 @@ class Workspace:
         rows = [summary_of(artifact) for artifact in self.make(skip_infeasible(self.runner, tasks))]
         return pl.DataFrame(rows, schema_overrides={"field": pl.String})
 
-    def pools(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> list[PoolView]:
+    def pools(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> list[PoolView]:
         """Make the missing pools of a selection, and open all: by field, then size, then sample.
 
         If all fields are selected, those with too few papers are left out with a warning.
@@ -164,7 +164,7 @@ class Workspace:
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
-    def pool(self, corpus: str | None = None, **settings: Annotated[Any, FILLED]) -> PoolView:
+    def pool(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> PoolView:
         """Make one pool if it is missing, and open it. The sample is the first, unless ``sample`` is given.
 
         Args:
@@ -186,14 +186,14 @@ class Workspace:
     def evaluations(
         self,
         pools: Pools,
-        systems: Annotated[Names, MAY_BE_EMPTY],
+        systems: Annotated[Names, may_be_empty],
         *,
         depth: int | str = DEFAULT_DEPTH,
         measures: Names | None = None,
         engine: str = "auto",
         bm25_engine: str = "postings",
         precision: str | None = None,
-        runs: Annotated[Sequence[str | Path], MAY_BE_EMPTY] = (),
+        runs: Annotated[Sequence[str | Path], may_be_empty] = (),
         **settings: Any,
     ) -> list[Evaluation]:
         """Return the tasks that rank and score each system on each pool, pool by pool. Nothing is made.
@@ -237,7 +237,7 @@ class Workspace:
             for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed, left_out)
         ]
 
-    def evaluate(self, pools: Pools, systems: Annotated[Names, MAY_BE_EMPTY], **settings: Any) -> pl.DataFrame:
+    def evaluate(self, pools: Pools, systems: Annotated[Names, may_be_empty], **settings: Any) -> pl.DataFrame:
         """Make whatever is missing to score systems on pools, and return the scores.
 
         Args:
@@ -257,7 +257,7 @@ class Workspace:
 
         return scores_of(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})))
 
-    def evaluated(self, evaluations: Annotated[Sequence[Evaluation], MAY_BE_EMPTY]) -> pl.DataFrame:
+    def evaluated(self, evaluations: Annotated[Sequence[Evaluation], may_be_empty]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
 
         Args:
@@ -272,7 +272,7 @@ class Workspace:
         self.make([score for evaluation in evaluations for score in evaluation.scores])
         return labelled(runs_of(self.runner, evaluations))
 
-    def scores(self, **settings: Annotated[Any, FILLED]) -> pl.DataFrame:
+    def scores(self, **settings: Annotated[Any, filled]) -> pl.DataFrame:
         """Return the stored scores, a row for each pool, system, query and measure; nothing is made.
 
         Args:
@@ -287,7 +287,7 @@ class Workspace:
         return load(self.root, **settings_of_choice(**settings))
 
     def most_different(
-        self, pool: PoolView, first: str, second: str, measure: str = "map", most: Annotated[int, POSITIVE] = 10
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: Annotated[int, positive] = 10
     ) -> pl.DataFrame:
         """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
 
@@ -382,7 +382,7 @@ class Workspace:
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return task, store_of(self.runner.make(task))
 
-    def make(self, tasks: Annotated[Sequence[Task], MAY_BE_EMPTY]) -> list[Artifact]:
+    def make(self, tasks: Annotated[Sequence[Task], may_be_empty]) -> list[Artifact]:
         """Make the missing artifacts of tasks, pools first, and return the artifacts of all, in their order."""
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from pipeline.core.config import format_count, parse_count
-from pipeline.core.door import MAY_BE_EMPTY, require
+from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError, nearest
 
 Count = int | Literal["all"]
@@ -118,7 +118,7 @@ class Setting:
         """
         if self.repeated:
             values = [value] if isinstance(value, str | Path) else value
-            require(values, Annotated[Sequence[str | Path], MAY_BE_EMPTY], f"--{self.option}")
+            require(values, Annotated[Sequence[str | Path], may_be_empty], f"--{self.option}")
             return tuple(map(get_args(self.kind)[0], values))
         if Path in (self.kind, *get_args(self.kind)):
             return Path(value)

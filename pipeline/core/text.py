@@ -10,11 +10,10 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Keys = npt.NDArray[np.uint64]
+from pipeline.core.csr import Keys
 
 _OTHER_SPACES = "".join(space for space in map(chr, range(0x3001)) if space.isspace() and space != " ")
 _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.csr import Ints
+from pipeline.core.order import Rows
 from pipeline.core.schema import ATTRIBUTES, INDICES, INDPTR
 from pipeline.core.workdir import Workdir
 
 Array = npt.NDArray[Any]
-Rows = npt.NDArray[np.uint32]
 
 
 class GrowingArray:

@@ -23,7 +23,7 @@ from pipeline.corpus.graph import NO_ROW
 from pipeline.corpus.join import partition_of
 from pipeline.corpus.merge import field_lists
 from pipeline.corpus.prefilter import Attributes, PrefilterConfig, prefilter
-from pipeline.corpus.reader import Corpus, Graph
+from pipeline.corpus.reader import Corpus, Graph, Rows
 
 RULES = ("doi", "title")
 
@@ -135,20 +135,6 @@ _BLOCK_PAPERS = 262_144
 """Papers whose citations are rewritten at a time."""
 
 
-class _Renumbering(NamedTuple):
-    """New rows.
-
-    Attributes:
-        new_row: uint32 ``[papers]``, new row of each paper or of the paper it is merged into; else :data:`NO_ROW`.
-        is_kept: bool ``[papers]``.
-        merged: int64 ``[n]``, old rows of the merged papers, in the order of their new rows.
-    """
-
-    new_row: npt.NDArray[np.uint32]
-    is_kept: npt.NDArray[np.bool_]
-    merged: Ints
-
-
 def write_without_duplicates(
     corpus: Corpus, config: DuplicatesConfig, out: Workdir, resources: Resources
 ) -> dict[str, Any]:
@@ -163,15 +149,19 @@ def write_without_duplicates(
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
     columns = dict(corpus.attributes)
     duplicates = find_duplicates(columns, config, resources.memory // 2)
-    renumbering = _renumber(len(corpus), duplicates, config.action == "merge")
-    is_kept = renumbering.is_kept
+    merge = config.action == "merge"
+    is_kept = np.ones(len(corpus), bool)
+    is_kept[duplicates.rows] = False
+    new_row = (np.cumsum(is_kept, dtype=np.int64) - 1).astype(np.uint32)
+    new_row[duplicates.rows] = new_row[duplicates.kept] if merge else NO_ROW
+    merged = duplicates.rows[np.argsort(new_row[duplicates.rows], kind="stable")] if merge else duplicates.rows[:0]
     edges = {}
     for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming)):
         lists = GrowingLists(out.scratch(), name)
-        _rewrite(graph, renumbering, lists, name)
+        _rewrite(graph, new_row, is_kept, merged, lists, name)
         edges[name] = lists.counts()
         lists.write(out)
-    if config.action == "merge":
+    if merge:
         columns |= {name: np.array(columns[name]) for name in ("fields", "n_outbound", "n_inbound")}
         np.bitwise_or.at(columns["fields"], duplicates.kept, columns["fields"][duplicates.rows])
         for name, direction in (("n_outbound", "outgoing"), ("n_inbound", "incoming")):
@@ -193,18 +183,10 @@ def write_without_duplicates(
     }
 
 
-def _renumber(papers: int, duplicates: Duplicates, merge: bool) -> _Renumbering:
-    is_kept = np.ones(papers, bool)
-    is_kept[duplicates.rows] = False
-    new_row = (np.cumsum(is_kept, dtype=np.int64) - 1).astype(np.uint32)
-    new_row[duplicates.rows] = new_row[duplicates.kept] if merge else NO_ROW
-    order = np.argsort(new_row[duplicates.rows], kind="stable") if merge else slice(0)
-    return _Renumbering(new_row, is_kept, duplicates.rows[order])
-
-
-def _rewrite(graph: Graph, renumbering: _Renumbering, lists: GrowingLists, name: str) -> None:
-    """Append one direction of the graph with the new rows."""
-    new_row, is_kept, merged = renumbering
+def _rewrite(
+    graph: Graph, new_row: Rows, is_kept: npt.NDArray[np.bool_], merged: Ints, lists: GrowingLists, name: str
+) -> None:
+    """Append one direction of the graph with the new rows; ``merged`` are old rows in the order of their new ones."""
     merged_into = new_row[merged]
     with Progress(len(new_row), f"corpus: {name} without duplicates", "papers") as progress:
         for start in range(0, len(new_row), _BLOCK_PAPERS):

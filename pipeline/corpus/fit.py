@@ -16,14 +16,11 @@ from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import smallest
 from pipeline.core.settings import Count
-from pipeline.corpus.contexts import choose_contexts, context_keys, contexts_by_year
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import drawable
 from pipeline.corpus.prefilter import Mask, prefilter
-from pipeline.corpus.queries import Queries, choose_queries, draw_priorities, queries_by_year
+from pipeline.corpus.queries import Queries, QuerySource, choose_queries, draw_priorities, queries_by_year
 from pipeline.corpus.reader import Corpus
-
-_NONE = np.empty(0, np.int64)
 
 
 def largest(
@@ -57,7 +54,6 @@ def largest(
     rows = corpus.rows_of(exclude)
     excluded = rows[rows >= 0]
     requested = config = dataclasses.replace(config, split="test")
-    by_year = contexts_by_year if config.queries_are == "texts" else queries_by_year
     all_fields = len(fields) == len(MAG_FIELDS)
     common_count = _best_count if all_fields else min
 
@@ -74,7 +70,7 @@ def largest(
 
     pools = pools_of(config)
     if too_few() and "year" in free:
-        by_field = [by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
+        by_field = [queries_by_year(corpus, pool.config, prefiltered, excluded) for pool in pools]
         best = [common_count(counts) for counts in np.stack(by_field).T.tolist()]
         years = range(config.cutoff + 1, len(best))
         config = dataclasses.replace(config, year=max(years, key=lambda year: (best[year], year), default=config.year))
@@ -150,18 +146,13 @@ def _draw_queries(
     corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, held_out: bool
 ) -> _PoolQueries:
     """Return a pool and its queries: the requested number, or all if there are fewer."""
-    queries = Queries(np.empty(0, np.uint32), _NONE, np.empty(0, np.uint32), {})
+    queries = Queries(np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.uint32), {})
     for query_count in (config.queries, "all"):
         with contextlib.suppress(InsufficientDataError):
             changed = dataclasses.replace(config, queries=query_count)
-            if config.queries_are == "texts":
-                queries = choose_contexts(corpus, changed, prefiltered, excluded, _NONE)
-            else:
-                queries = choose_queries(corpus, changed, prefiltered, excluded)
+            queries = choose_queries(corpus, changed, prefiltered, excluded)
             break
-    texts = config.queries_are == "texts"
-    keys = context_keys(corpus, queries.rows) if texts else corpus.attributes["key"][queries.rows]
-    return _PoolQueries(config, queries, keys, held_out)
+    return _PoolQueries(config, queries, QuerySource.of(corpus, config).keys(queries.rows), held_out)
 
 
 def _has_negatives(corpus: Corpus, pool: _PoolQueries, prefiltered: Mask) -> bool:

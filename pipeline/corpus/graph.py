@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core import files
-from pipeline.core.csr import Ints, find_sorted, pack
+from pipeline.core.csr import Ints, Keys, find_sorted, pack
 from pipeline.core.errors import StageError
+from pipeline.core.order import Rows
 from pipeline.core.parallel import in_order
 from pipeline.core.progress import Progress
-from pipeline.core.text import Keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingLists, Rows, map_array
+from pipeline.corpus.arrays import GrowingLists, map_array
 
 NO_ROW = np.uint32(0xFFFF_FFFF)
 """Row of a reference to a paper that is not in the corpus."""

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.config import counted
-from pipeline.core.csr import Ints, distinct_pairs, find_sorted, offsets_of
+from pipeline.core.csr import Ints, Keys, distinct_pairs, find_sorted, offsets_of
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
-from pipeline.core.text import Keys, reference_keys
+from pipeline.core.text import reference_keys
 from pipeline.corpus.extract import read_or_empty
 from pipeline.sources.base import (
     BATCH_ROWS,

@@ -21,36 +21,39 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import (
     FEW_NEGATIVES,
     Mask,
-    Prefiltered,
     count_marks,
     describe_dropped,
     has_text,
     prefilter,
 )
-from pipeline.corpus.queries import Queries, choose_queries, field_cited
+from pipeline.corpus.queries import QuerySource, choose_queries, field_cited
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
 
-def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints) -> dict[str, Any]:
-    """Write a pool whose queries are papers into ``out`` and return its counts.
+def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints, used: AnyRows) -> dict[str, Any]:
+    """Draw queries and their candidates, write the pool into ``out`` and return its counts.
 
-    ``excluded`` are rows of papers that may not be queries.
+    A citation context's citing paper is excluded from its ranking.
+
+    Args:
+        corpus: the corpus.
+        config: year, field, size, number of queries and rules.
+        out: receives the tables of the pool.
+        excluded: rows of papers that, and whose contexts, may not be queries.
+        used: rows of other queries that may not be drawn.
 
     Raises:
         InsufficientDataError: the corpus has too few queries or candidates.
     """
     prefiltered = prefilter(corpus.attributes, config.prefilter)
-    queries = choose_queries(corpus, config, prefiltered[0], excluded)
-    return draw_pool(corpus, config, out, prefiltered, queries, queries.rows)
-
-
-def draw_pool(
-    corpus: Corpus, config: PoolConfig, out: Workdir, prefiltered: Prefiltered, queries: Queries, papers: AnyRows
-) -> dict[str, Any]:
-    """Draw the candidates of queries, write the pool and return its counts.
-
-    ``papers`` are the rows of the queries' papers (for citation contexts, of their citing papers; -1: none).
-    """
+    queries = choose_queries(corpus, config, prefiltered[0], excluded, used)
+    papers = QuerySource.of(corpus, config).papers(queries.rows)
+    if config.queries_are == "texts":
+        owner, grade = (column.to_numpy() for column in corpus.missing.columns)
+        missing = np.isin(owner, queries.rows)
+        missing_table = table(MISSING, np.searchsorted(queries.rows, owner[missing]), grade[missing])
+        out.arrow("missing.arrow", missing_table, MISSING)
+        queries.counts["positives_not_in_collection"] = int(missing.sum())
     positives = np.unique(queries.positives)
     source = drawable(corpus, config, prefiltered[0])
     candidates, drawn_count = _draw_candidates(corpus, config, positives, source)

@@ -18,7 +18,6 @@ from pipeline.corpus.poolconfig import PrefilterConfig as PrefilterConfig
 
 Attributes = Mapping[str, npt.NDArray[Any]]
 Mask = npt.NDArray[np.bool_]
-Prefiltered = tuple[Mask, dict[str, int]]
 
 
 def has_text(attributes: Attributes, config: PrefilterConfig) -> Mask:
@@ -35,7 +34,7 @@ def citation_counts(attributes: Attributes, config: PrefilterConfig) -> npt.NDAr
     return outbound.astype(np.int64) + inbound if citations is None else citations
 
 
-def prefilter(attributes: Attributes, config: PrefilterConfig) -> Prefiltered:
+def prefilter(attributes: Attributes, config: PrefilterConfig) -> tuple[Mask, dict[str, int]]:
     """Return which papers pass, bool ``[papers]``, and the counts; a dropped paper counts under its first reason."""
     citations = citation_counts(attributes, config)
     failures = {

@@ -7,17 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from pipeline.core.config import format_count
-from pipeline.core.csr import Ints
+from pipeline.core.csr import Ints, Keys, offsets_of
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import id_keys
 from pipeline.corpus.near import are_near
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, describe_dropped, prefilter
-from pipeline.corpus.reader import Corpus, Rows
+from pipeline.corpus.reader import AnyRows, Corpus, Graph, Rows
 
 
 class Queries(NamedTuple):
@@ -36,37 +38,100 @@ class Queries(NamedTuple):
     counts: dict[str, int]
 
 
-def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Queries:
-    """Draw the queries of a pool, in random order, from the prefiltered papers of the year that have a positive.
+class QuerySource(NamedTuple):
+    """What queries are drawn from: the papers of a corpus, or its citation contexts.
 
-    ``excluded`` rows are never drawn: training queries and, for a validation pool, the test queries.
+    Attributes:
+        corpus: the corpus.
+        noun: ``paper`` or ``context``, in messages.
+        citations: the papers that each of them cites.
+        years: year of each.
+        citing: row of each context's citing paper, int64, -1 if the corpus lacks it; None: they are papers.
+    """
+
+    corpus: Corpus
+    noun: str
+    citations: Graph
+    years: npt.NDArray[Any]
+    citing: Ints | None = None
+
+    @classmethod
+    def of(cls, corpus: Corpus, config: PoolConfig) -> QuerySource:
+        """Return what the queries of a pool are drawn from."""
+        if config.queries_are == "papers":
+            return cls(corpus, "paper", corpus.outgoing, corpus.attributes["year"])
+        years, citing = (column.to_numpy() for column in corpus.contexts.columns)
+        query, row = (corpus.judgements.column(name).to_numpy() for name in ("query", "row"))
+        return cls(corpus, "context", Graph(offsets_of(query, len(years)), row), years, citing)
+
+    def papers(self, rows: AnyRows) -> AnyRows:
+        """Return the rows of the papers that the queries at ``rows`` are or come from; -1: the corpus lacks it."""
+        return rows if self.citing is None else self.citing[rows]
+
+    def keys(self, rows: AnyRows) -> Keys:
+        """Return the keys of ids, by which queries are drawn, uint64 ``[rows]``."""
+        if self.citing is None:
+            keys: Keys = self.corpus.attributes["key"][rows]
+            return keys
+        return id_keys(self.corpus.query_texts.column("query_id").take(pa.array(rows)).to_pylist())
+
+    def possible(self, config: PoolConfig, prefiltered: Mask) -> Mask:
+        """Return which may be queries of the pool's field in their year, bool: prefiltered papers, dated contexts."""
+        fields = self.corpus.attributes["fields"]
+        if self.citing is None:
+            return prefiltered & has_field(fields, config.field)
+        of_field = has_field(np.append(fields, np.uint32(0))[self.citing], config.field)  # row -1: no field
+        return np.asarray(of_field & (self.years != NO_YEAR))
+
+    def without(self, chosen: Mask, excluded: Ints, used: AnyRows) -> Mask:
+        """Return which of some queries are not of ``excluded`` papers, and not ``used`` themselves, bool."""
+        remaining = chosen & ~np.isin(self.citing, excluded) if self.citing is not None else chosen.copy()
+        remaining[used] = False
+        if self.citing is None:
+            remaining[excluded] = False
+        return remaining
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def choose_queries(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, used: AnyRows = _NONE
+) -> Queries:
+    """Draw the queries of a pool, in random order, from those of the year and field that have a positive.
+
+    A context has the field of its citing paper. Queries of ``excluded`` papers, such as training queries, and those at
+    the rows ``used``, of the test pool of a validation pool, are never drawn.
 
     Raises:
-        InsufficientDataError: the corpus has too few such papers.
+        InsufficientDataError: the corpus has too few.
     """
-    attributes = corpus.attributes
-    eligible = eligible_queries(corpus, config, prefiltered)
-    before_exclusion = int(np.count_nonzero(eligible))
-    eligible[excluded] = False
-    rows = np.flatnonzero(eligible)
-    counts = {"eligible_queries": len(rows), "excluded_queries": before_exclusion - len(rows)}
+    source = QuerySource.of(corpus, config)
+    if source.citing is not None and config.field and not corpus.attributes["n_outbound"].any():
+        raise InsufficientDataError(
+            f"no paper is cited in {config.field}, since no paper has references",
+            "Leave out --field: its candidates are papers that its papers cite",
+        )
+    eligible = _eligible(source, config, prefiltered)
+    rows = np.flatnonzero(source.without(eligible, excluded, used))
+    counts = {"eligible_queries": len(rows), "excluded_queries": int(np.count_nonzero(eligible)) - len(rows)}
 
     wanted = len(rows) if config.drawn == "all" else int(config.drawn)
-    ordered = rows[smallest(draw_priorities(attributes["key"][rows], config), len(rows))]
+    ordered = rows[smallest(draw_priorities(source.keys(rows), config), len(rows))]
     accepted: list[Ints] = []
     count = tried = 0
     while count < wanted and tried < len(ordered):
         block = ordered[tried : tried + max(1024, 2 * (wanted - count))]
-        with_positive = np.unique(_positives(corpus, config, prefiltered, block)[0])[: wanted - count]
+        with_positive = np.unique(_positives(source, config, prefiltered, block)[0])[: wanted - count]
         accepted.append(block[with_positive])
         count += len(with_positive)
         tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
     if not count or (count < wanted and config.drawn != "all"):
-        raise too_few_queries(config, count, "papers")
+        raise _too_few_queries(config, count, source.noun)
     chosen = np.sort(np.concatenate(accepted))
     counts["queries_without_positive" if config.drawn == "all" else "queries_replaced"] = tried - count
-    owner, positives, removed = _positives(corpus, config, prefiltered, chosen)
-    years = attributes["year"][positives]
+    owner, positives, removed = _positives(source, config, prefiltered, chosen)
+    years = corpus.attributes["year"][positives]
     counts |= {
         "queries": len(chosen),
         "positives": len(positives),
@@ -77,53 +142,46 @@ def choose_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask, exclud
     return Queries(chosen.astype(np.uint32), owner, positives, counts)
 
 
-def draw_priorities(keys: npt.NDArray[np.uint64], config: PoolConfig) -> npt.NDArray[np.uint64]:
+def draw_priorities(keys: Keys, config: PoolConfig) -> Keys:
     """Return the random priorities of queries, uint64 ``[keys]``; the smallest are drawn first."""
     return priorities(keys, config.seed, "queries", f"{config.split}|{config.field}")
 
 
 def queries_by_year(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Ints:
     """Return the number of possible queries with a positive per year, int64 ``[latest year + 1]``."""
-    attributes = corpus.attributes
-    possible = prefiltered & has_field(attributes["fields"], config.field)
-    possible[excluded] = False
-    rows = np.flatnonzero(possible)
-    counts = np.zeros(int(attributes["year"].max(initial=0)) + 1, np.int64)
+    source = QuerySource.of(corpus, config)
+    rows = np.flatnonzero(source.without(source.possible(config, prefiltered), excluded, _NONE))
+    counts = np.zeros(int(source.years.max(initial=0)) + 1, np.int64)
     for start in range(0, len(rows), 1_000_000):
         block = rows[start : start + 1_000_000]
-        citing = block[np.unique(_positives(corpus, config, prefiltered, block)[0])]
-        counts += np.bincount(attributes["year"][citing], minlength=len(counts))
+        answered = block[np.unique(_positives(source, config, prefiltered, block)[0])]
+        counts += np.bincount(source.years[answered], minlength=len(counts))
     return counts
 
 
-def eligible_queries(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
-    """Return which papers can be queries, bool ``[papers]``: prefiltered and of the field and year.
-
-    Raises:
-        InsufficientDataError: no paper can.
-    """
-    attributes = corpus.attributes
-    possible = prefiltered & has_field(attributes["fields"], config.field)
-    eligible: Mask = possible & (attributes["year"] == config.year)
+def _eligible(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> Mask:
+    """Return which can be queries, bool: possible and of the year; raise InsufficientDataError if none can."""
+    possible = source.possible(config, prefiltered)
+    eligible: Mask = possible & (source.years == config.year)
     if not eligible.any():
-        raise no_query(corpus, config, "paper", attributes["year"][possible])
+        raise _no_query(source.corpus, config, source.noun, source.years[possible])
     return eligible
 
 
-def too_few_queries(config: PoolConfig, count: int, papers: str) -> InsufficientDataError:
-    """Return the error that fewer ``papers`` (or contexts) than requested have a positive."""
+def _too_few_queries(config: PoolConfig, count: int, noun: str) -> InsufficientDataError:
+    """Return the error that fewer papers or contexts than requested have a positive."""
     name, others = ("queries", "") if config.split == "test" else ("validation-queries", " beyond the test queries")
     if not count:
         remedy = "Choose another year or field"
         if config.split == "validation":
             remedy = "Give fewer --queries, or the same --validation-queries to mdcr tune and mdcr eval"
-        return InsufficientDataError(f"no {papers[:-1]} {_of_pool(config)}{others} has a positive", remedy)
+        return InsufficientDataError(f"no {noun} {_of_pool(config)}{others} has a positive", remedy)
     remedy = f"Give --{name}={count} or fewer" + (", or all" if config.split == "test" else "")
-    what = f"{format_count(int(config.drawn))} {name.replace('-', ' ')} requested, but only {count} {papers} "
+    what = f"{format_count(int(config.drawn))} {name.replace('-', ' ')} requested, but only {count} {noun}s "
     return InsufficientDataError(f"{what}{_of_pool(config)}{others} have a positive", remedy)
 
 
-def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
+def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
     """Return the error that no ``paper`` (or context) can be a query; ``years`` are those of possible queries."""
     what = f"no {paper} {_of_pool(config)} can be a query"
     if len(years := years[years > config.cutoff]):
@@ -147,38 +205,30 @@ def no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[
 
 
 def check_queries(corpus: Corpus, config: PoolConfig) -> None:
-    """Raise InsufficientDataError unless enough papers can be queries; their positives are not checked."""
-    eligible = np.count_nonzero(eligible_queries(corpus, config, prefilter(corpus.attributes, config.prefilter)[0]))
+    """Raise InsufficientDataError unless enough papers or contexts can be queries; their positives are not checked."""
+    source = QuerySource.of(corpus, config)
+    eligible = np.count_nonzero(_eligible(source, config, prefilter(corpus.attributes, config.prefilter)[0]))
     if config.drawn != "all" and eligible < config.drawn:
-        raise too_few_queries(config, int(eligible), "papers")
+        raise _too_few_queries(config, int(eligible), source.noun)
 
 
-def _positives(corpus: Corpus, config: PoolConfig, prefiltered: Mask, rows: Ints) -> tuple[Ints, Rows, dict[str, int]]:
-    """Return (owner, positive) of the positives of the papers at ``rows``, and the number each rule removed."""
-    owner, cited = corpus.outgoing.of_many(rows)
-    return filter_positives(corpus, config, prefiltered, rows, corpus.attributes["year"][rows], owner, cited)
-
-
-def filter_positives(
-    corpus: Corpus, config: PoolConfig, prefiltered: Mask, papers: Ints, years: Ints, owner: Ints, cited: Rows
+def _positives(
+    source: QuerySource, config: PoolConfig, prefiltered: Mask, rows: AnyRows
 ) -> tuple[Ints, Rows, dict[str, int]]:
-    """Return (owner, positive) of the citations that the rules keep, and the number each rule removed.
+    """Return (owner, positive) of the citations of the queries at ``rows`` that the rules keep, and what each removed.
 
-    Args:
-        corpus: the corpus.
-        config: the rules.
-        prefiltered: bool ``[papers]``.
-        papers: row of each query's paper (for a citation context, its citing paper), int64 ``[queries]``; -1: none.
-        years: year of each query, ``[queries]``.
-        owner: query of each citation, int64 ``[citations]``.
-        cited: row of each cited paper, ``[citations]``.
+    ``owner`` is the position in ``rows``. A context's positives are of its year or earlier.
     """
-    attributes = corpus.attributes
+    attributes, papers, years = source.corpus.attributes, source.papers(rows), source.years[rows]
+    owner, cited = source.citations.of_many(rows)
+    removed = {"same_title": 0}
+    if source.citing is not None:
+        later = (attributes["year"][cited] > years[owner]) & (attributes["year"][cited] != NO_YEAR)
+        owner, cited, removed["later"] = owner[~later], cited[~later], int(np.count_nonzero(later))
     is_kept = attributes["title_chars"][cited] > 0
     if config.positives == "prefiltered":
         is_kept &= prefiltered[cited]
     owner, cited = owner[is_kept], cited[is_kept]
-    removed = {"same_title": 0}
     if config.drop_same_title:
         keys = attributes["title_key"]
         same = (keys[cited] == keys[papers[owner]]) & (keys[cited] != 0) & (papers[owner] >= 0)
@@ -191,7 +241,7 @@ def filter_positives(
         owner, cited, removed["trained_on"] = owner[~early], cited[~early], int(np.count_nonzero(early))
     if config.drop_near_duplicates:
         near = papers[owner] >= 0
-        near[near] = are_near(corpus, papers[owner[near]], cited[near])
+        near[near] = are_near(source.corpus, papers[owner[near]], cited[near])
         owner, cited, removed["near_duplicate"] = owner[~near], cited[~near], int(np.count_nonzero(near))
     return owner, cited, removed
 

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import polars as pl
 
-from pipeline.core.door import Check
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import summary
@@ -46,7 +45,7 @@ def _kind(dtype: pl.DataType | type[pl.DataType]) -> object:
     return "integer" if dtype.is_integer() else "float" if dtype.is_float() else dtype
 
 
-Scores = Annotated[pl.DataFrame, Check(check_scores)]
+Scores = Annotated[pl.DataFrame, check_scores]
 """A frame of scores, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
 
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.config import pairs
+from pipeline.core.csr import Keys
 from pipeline.core.errors import InputError, nearest, require_known
-from pipeline.core.text import Keys
 from pipeline.sources.content import refuse_unread
 from pipeline.sources.options import MAX_TEXT, Options
 

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
-from pipeline.sources.content import read_lines
+from pipeline.sources.content import read_lines, read_pairs
 from pipeline.sources.judgements import DOCUMENT, QUERY, judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import StrictTally, Tally, read_records
@@ -91,20 +91,14 @@ class Beir(FileRelease, options.Beir):
                 f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
             )
         texts = _keep_first(_query_texts(judged, queries), "query", "text", queries)
-        excluded = list(self._exclusions()) if self._exclusions_path.is_file() else None
+        content, remedy = (
+            "query-id and corpus-id, with a tab between them",
+            "Export the folder again, or remove the file",
+        )
+        path, excluded = self._exclusions_path, None
+        if path.is_file():
+            excluded = [pair for line, pair in read_pairs(path, content, remedy, "\t") if line > 1]
         return judged_queries(judged, texts, grades, queries, judgements, exclusions=excluded)
-
-    def _exclusions(self) -> Iterator[tuple[str, str]]:
-        """Yield (query id, paper id) of the lines after the header."""
-        for line_number, line in read_lines(self._exclusions_path):
-            query, _, paper = (line or b"").decode("utf-8", "replace").rstrip("\r").partition("\t")
-            if not query or not paper or "\t" in paper:
-                raise InputError(
-                    f"{self._exclusions_path}:{line_number} must be query-id and corpus-id, with a tab between them",
-                    "Export the folder again, or remove the file",
-                )
-            if line_number > 1:
-                yield query, paper
 
 
 def _judgements(tally: Tally) -> Iterator[tuple[tuple[str, str], int]]:

@@ -153,9 +153,7 @@ class Tables(JsonLines):
     source = "csv"
     patterns: ClassVar[Sequence[str]] = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
     contents = "CSV or TSV files"
-
-    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
-        return read_table(tally)
+    _records = staticmethod(read_table)
 
 
 @dataclass(frozen=True)
@@ -165,9 +163,7 @@ class Bibtex(JsonLines):
     source = "bibtex"
     patterns: ClassVar[Sequence[str]] = ("*.bib", "*.bib.gz")
     contents = "BibTeX files"
-
-    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
-        return read_bibtex(tally)
+    _records = staticmethod(read_bibtex)
 
 
 def _hint(id_name: str, keys: set[str], record: Mapping[str, Any]) -> str:

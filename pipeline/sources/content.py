@@ -92,6 +92,20 @@ def read_lines(path: Path, *, allow_truncated: bool | None = None) -> Iterator[t
     return _split_lines(read_blocks(path, allow_truncated=allow_truncated))
 
 
+def read_pairs(
+    path: Path, content: str, remedy: str, separator: str | None = None
+) -> Iterator[tuple[int, tuple[str, str]]]:
+    """Yield (line number, two columns) of a table, with white space or ``separator`` between them.
+
+    InputError, which says that a line must be ``content``, if one has another number of columns.
+    """
+    for line_number, line in read_lines(path):
+        columns = (line or b"").decode("utf-8", "replace").rstrip("\r").split(separator)
+        if len(columns) != 2 or not all(columns):
+            raise InputError(f"{path}:{line_number} must be {content}, got {len(columns)} columns", remedy)
+        yield line_number, (columns[0], columns[1])
+
+
 def read_json(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
 

@@ -114,22 +114,21 @@ _Paragraph = tuple[str, list[tuple[int, str]]]
 
 def _paragraphs(record: dict[str, Any], wanted: str, tally: Tally) -> list[_Paragraph] | None:
     """Return text and citations (place, cited id) of the paragraphs of full text; None if the record is none."""
-    if "body_text" in record:
-        entries = record.get("bib_entries")
-        ids = {ref: _cited_id(entry, wanted) for ref, entry in entries.items()} if isinstance(entries, dict) else {}
-        paragraphs = _objects(record["body_text"], "body_text", tally)
-        return [
-            (text, _spans(_objects(paragraph.get("cite_spans"), "cite_spans", tally), ids, tally))
-            for paragraph in paragraphs
-            if isinstance(text := paragraph.get("text"), str)
-        ]
     body: Any = record.get("content", record.get("body"))
-    if not isinstance(body, dict):
+    if "body_text" in record:
+        entries, paragraphs = record.get("bib_entries"), _objects(record["body_text"], "body_text", tally)
+    elif isinstance(body, dict):
+        listed = _annotations(record.get("bibliography") or body, tally, "bibentry", "bib_entry")
+        entries = {str(entry.get("id")): {"link": entry.get("matched_paper_id")} for entry in listed}
+        paragraphs = [{"text": body.get("text"), "cite_spans": [*_annotations(body, tally, "bibref", "bib_ref")]}]
+    else:
         return None
-    entries = [*_annotations(record.get("bibliography") or body, tally, "bibentry", "bib_entry")]
-    ids = {str(entry.get("id")): str(entry.get("matched_paper_id") or "") for entry in entries}
-    text = body.get("text")
-    return [(text if isinstance(text, str) else "", _spans(_annotations(body, tally, "bibref", "bib_ref"), ids, tally))]
+    ids = {ref: _cited_id(entry, wanted) for ref, entry in entries.items()} if isinstance(entries, dict) else {}
+    return [
+        (text, _spans(_objects(paragraph.get("cite_spans"), "cite_spans", tally), ids, tally))
+        for paragraph in paragraphs
+        if isinstance(text := paragraph.get("text"), str)
+    ]
 
 
 def _spans(found: Iterable[dict[str, Any]], ids: Mapping[str, str], tally: Tally) -> list[tuple[int, str]]:

@@ -18,7 +18,7 @@ from pipeline.core import files
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import normalise, one_a_line
 from pipeline.sources.base import QuerySet, find_files, fingerprint
-from pipeline.sources.content import read_lines
+from pipeline.sources.content import read_pairs
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
@@ -117,7 +117,9 @@ class Csfcube(FileRelease):
 
     def _citations(self) -> dict[str, list[str]]:
         references: dict[str, list[str]] = {}
-        for _, citing, cited in _pairs(self.folder / _CITED, "citing and cited paper id"):
+        path = self.folder / _CITED
+        pairs = read_pairs(path, "citing and cited paper id", "Correct the line") if path.is_file() else ()
+        for _, (citing, cited) in pairs:
             references.setdefault(citing, []).append(cited)
         return references
 
@@ -129,8 +131,8 @@ class Csfcube(FileRelease):
         path = self.folder / _QUERIES
         if not path.is_file():
             raise InputError(f"{self.folder} has neither *pid2anns*-FACET.json nor {_QUERIES}", "Give one of them")
-        pairs = _pairs(path, "paper id and facet")
-        return [(query, checked_facet(facet, f"{path}:{line_number}")) for line_number, query, facet in pairs]
+        pairs = read_pairs(path, "paper id and facet", "Correct the line")
+        return [(query, checked_facet(facet, f"{path}:{line_number}")) for line_number, (query, facet) in pairs]
 
     def queries(self) -> QuerySet:
         """Return the queries and their judgements (``relevance_adju``).
@@ -197,33 +199,18 @@ def read_annotations(path: Path, required: str | None = None) -> Annotations:
         raise InputError(f"{path} must be an annotation file ({error})", "See docs/facets.md") from error
     checked: Annotations = {}
     for query, lists in annotations.items():
-        for name in ("cands", required):
-            if name is not None and name not in lists:
-                raise InputError(f"query {query} of {path} has no {name}", "See docs/facets.md")
+        place = f"query {query} of {path}"
+        for name in filter(None, ("cands", required)):
+            require_known(name, lists, f"{place} has no {name}", "See docs/facets.md")
         papers = list(map(str, lists["cands"]))
-        twice = [paper for paper, count in Counter(papers).items() if count > 1]
-        if twice:
-            raise InputError(f"query {query} of {path} has candidate {twice[0]} twice", "Keep one of them")
+        if twice := [paper for paper, count in Counter(papers).items() if count > 1]:
+            raise InputError(f"{place} has candidate {twice[0]} twice", "Keep one of them")
         grades = {name: values for name, values in lists.items() if _GRADES.fullmatch(name)}
         for name, values in grades.items():
             if len(values) != len(papers):
-                raise InputError(
-                    f"{name} of query {query} of {path} must have {len(papers)} grades, got {len(values)}",
-                    "Give one for each candidate",
-                )
-            wrong = [value for value in values if value not in (NOT_JUDGED, 0, 1, 2, 3)]
-            if wrong:
-                raise InputError(
-                    f"a grade of query {query} of {path} must be -1 (none) to 3, got {wrong[0]!r}", f"Correct {name}"
-                )
+                what = f"{name} of {place} must have {len(papers)} grades, got {len(values)}"
+                raise InputError(what, "Give one for each candidate")
+            if wrong := [value for value in values if value not in (NOT_JUDGED, 0, 1, 2, 3)]:
+                raise InputError(f"a grade of {place} must be -1 (none) to 3, got {wrong[0]!r}", f"Correct {name}")
         checked[query] = {"cands": papers, **grades}
     return checked
-
-
-def _pairs(path: Path, content: str) -> Iterator[tuple[int, str, str]]:
-    """Yield (line number, first column, second column) of a table; nothing if there is no file."""
-    for line_number, line in read_lines(path) if path.is_file() else ():
-        columns = (line or b"").decode("utf-8", "replace").split()
-        if len(columns) != 2:
-            raise InputError(f"{path}:{line_number} must be {content}, got {len(columns)} columns", "Correct the line")
-        yield line_number, columns[0], columns[1]

@@ -31,6 +31,7 @@ from pipeline.sources.remote import (
     TRANSIENT,
     Catalogue,
     Remote,
+    decoded,
     pause,
     public_url,
     raise_if_permanent,
@@ -79,7 +80,7 @@ def fetch_release(
             "Choose another folder with --output",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    recorded = (_read_json(folder / RECORD, _Record) or _Record()).files
+    recorded = (_recorded(folder / RECORD, _Record) or _Record()).files
     (folder / UNFINISHED).touch()
     sizes = [remote.bytes for remote in remotes]
     total = None if None in sizes else sum(filter(None, sizes))
@@ -116,12 +117,9 @@ class _Record(msgspec.Struct):
     files: dict[str, dict[str, Any]] = {}
 
 
-def _read_json(path: Path, kind: type[_T]) -> _T | None:
+def _recorded(path: Path, kind: type[_T]) -> _T | None:
     """Return the record of an earlier run; None if it is missing or unreadable."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    return decoded(path.read_bytes(), kind) if path.is_file() else None
 
 
 class Stopped(Exception):  # noqa: N818
@@ -172,7 +170,7 @@ class Download:
         self._report, self._stop = report, stop
         self._partial = path.with_name(f".partial-{path.name}")
         self._json = path.with_name(_STATE.replace("*", path.name))
-        self._state = _read_json(self._json, _State) or _State()
+        self._state = _recorded(self._json, _State) or _State()
 
     def fetch(self, recorded: Mapping[str, object]) -> Mapping[str, object]:
         """Fetch the file unless an earlier run has, and return the results of :func:`check`.

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 
 from pipeline.core.errors import StageError
-from pipeline.sources.remote import Remote, ask
+from pipeline.sources.remote import Remote, ask, decoded
 
 
 class _Lfs(msgspec.Struct):
@@ -55,11 +55,12 @@ def list_files(session: httpx.Client, endpoint: str, dataset: str, revision: str
     url = f"{endpoint}/api/datasets/{dataset}/revision/{quote(revision, safe='')}?blobs=True"
     try:
         answer = ask(session, url, patient=False)
-        if answer.status_code == httpx.codes.OK:
-            return msgspec.json.decode(answer.content, type=Listing)
-        problem = f"HTTP {answer.status_code}"
-    except (StageError, msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        problem = error.what if isinstance(error, StageError) else f"its answer is not a listing: {error}"
+        if answer.status_code == httpx.codes.OK and (listing := decoded(answer.content, Listing)):
+            return listing
+        is_ok = answer.status_code == httpx.codes.OK
+        problem = "its answer is not a listing" if is_ok else f"HTTP {answer.status_code}"
+    except StageError as error:
+        problem = error.what
     raise StageError(f"data set {dataset} cannot be listed on the hub ({problem})", remedy)
 
 

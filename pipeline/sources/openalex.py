@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipeline.core.csr import find_sorted
+from pipeline.core.csr import Keys, find_sorted
 from pipeline.core.errors import CorruptError, InputError, require_known
-from pipeline.core.text import Keys, id_keys
+from pipeline.core.text import id_keys
 from pipeline.sources import options
 from pipeline.sources.base import PaperBatch, fingerprint
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS

@@ -22,8 +22,17 @@ from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
 from pipeline.sources.remote import Remote, ask, plain_name, public_url
 
-_WORKS_FOLDERS = ("data/parquet/works", "data/jsonl/works", "data/works", "legacy-data/works")
-_MERGED_FOLDERS = ("data/merged_ids/works", "legacy-data/merged_ids/works")
+FORMATS = {
+    "jsonl": (("data/jsonl/works",), ()),
+    "parquet": (("data/parquet/works",), ()),
+    "legacy": (("legacy-data/works", "data/works"), ("legacy-data/merged_ids/works", "data/merged_ids/works")),
+}
+"""Folders of works and of merged ids in the bucket and on disk, by format; the first existing one is used. The layout
+until 2025 (``legacy``) moved in 2026; later layouts have no merged ids."""
+
+_WORKS_FOLDERS, _MERGED_FOLDERS = (
+    [folder for folders in FORMATS.values() for folder in folders[kind]] for kind in (0, 1)
+)
 _FOLDER_NAMES = ("data", "legacy-data", "jsonl", "parquet", "works")
 _API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz", "*.parquet")
 _MANIFESTS = ("manifest.json", "manifest")
@@ -155,17 +164,6 @@ _MAX_PAGES = 10_000
 
 _NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
 
-FORMATS = {
-    "jsonl": (("data/jsonl/works/",), ()),
-    "parquet": (("data/parquet/works/",), ()),
-    "legacy": (
-        ("legacy-data/works/", "data/works/"),
-        ("legacy-data/merged_ids/works/", "data/merged_ids/works/"),
-    ),
-}
-"""Folders of works and of merged ids in the bucket, by format; the first existing one is used. The layout until 2025
-(``legacy``) moved in 2026; later layouts have no merged ids."""
-
 
 class S3Object(NamedTuple):
     """An object of a listing."""
@@ -246,9 +244,9 @@ class OpenAlexCatalogue:
             )
         return remote
 
-    def _first_listed(self, prefixes: tuple[str, ...]) -> list[S3Object]:
-        for prefix in prefixes:
-            stored = list_objects(self._session, self._endpoint, prefix)
+    def _first_listed(self, folders: tuple[str, ...]) -> list[S3Object]:
+        for folder in folders:
+            stored = list_objects(self._session, self._endpoint, f"{folder}/")
             data = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
             if any(file.key.endswith((".gz", ".parquet")) for file in data):
                 return data

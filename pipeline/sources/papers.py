@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.csr import distinct_pairs, offsets_of
+from pipeline.core.csr import Keys, distinct_pairs, offsets_of
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import Keys, doi_key, id_keys, normalise_all, reference_keys
+from pipeline.core.text import doi_key, id_keys, normalise_all, reference_keys
 from pipeline.sources.base import (
     BATCH_CHARS,
     BATCH_ROWS,

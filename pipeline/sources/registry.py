@@ -103,13 +103,10 @@ def open_release(source: str, folder: Path | None, typed: Mapping[str, Any]) -> 
         raise InputError(f"source {source} must have the folder of the release", "Give it with --input")
     options = settings_of(kind.options)
     given = {name: value for name, value in typed.items() if value not in (None, False)}
-    for name in given:
-        option = f"--{name.replace('_', '-')}"
-        require_known(
-            option, [f"--{each.option}" for each in options.values()], f"source {source} has no option {option}"
-        )
-    values = {name: option.default for name, option in options.items() if option.default not in (None, False)}
-    values |= read(options, given)
+    known = [f"--{option.option}" for option in options.values()]
+    for option in (f"--{name.replace('_', '-')}" for name in given):
+        require_known(option, known, f"source {source} has no option {option}")
+    values = read(options, given)
     module, _, opener = kind.opener.partition(":")
     release = getattr(importlib.import_module(module, __package__), opener)
     instance: Release = release(folder, **values) if kind.has_folder else release(**values)

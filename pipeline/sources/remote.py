@@ -9,14 +9,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import httpx
+import msgspec
 
 import pipeline
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import say, span
 from pipeline.core.text import without_credentials
+
+_T = TypeVar("_T")
 
 ATTEMPTS = 6
 """Maximum number of attempts without progress."""
@@ -108,6 +111,14 @@ def ask(
         if attempt < ATTEMPTS:
             wait(url, problem, max(pause(attempt, None), pause(0, response)))
     raise StageError(f"{public_url(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network")
+
+
+def decoded(content: bytes, kind: type[_T]) -> _T | None:
+    """Return the value of JSON from outside; None if it is not of type ``kind``."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def raise_if_permanent(url: str, error: Exception, patient: bool = True) -> None:

@@ -35,7 +35,7 @@ from pipeline.sources.download import RECORD
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-from pipeline.sources.remote import Remote, ask, plain_name, public_url
+from pipeline.sources.remote import Remote, ask, decoded, plain_name, public_url
 
 _T = TypeVar("_T")
 
@@ -306,7 +306,7 @@ class S2agCatalogue:
         """Return a decoded response of the API; ``release`` is the release that the path names, if any."""
         url = f"{self._endpoint}/{path}"
         response = ask(self._session, url, self._headers)
-        refusal = _decode(response, _Refusal) or _Refusal()
+        refusal = decoded(response.content, _Refusal) or _Refusal()
         status = f"HTTP {response.status_code}"
         message = (refusal.message or refusal.error or status).replace(self._key or "\0", "...")
         if response.status_code in (401, 403):
@@ -317,19 +317,11 @@ class S2agCatalogue:
             )
         if response.status_code == 404 and release is not None:
             listed = ask(self._session, f"{self._endpoint}/release/", self._headers)
-            suggestion = nearest(release, _decode(listed, list[str]) or []).rstrip("?")
+            suggestion = nearest(release, decoded(listed.content, list[str]) or []).rstrip("?")
             raise InputError(f"there is no release {release!r}", f"{suggestion}; or ask for latest")
         if response.status_code != 200:
             raise StageError(f"{public_url(url)} answered {status} ({message})", "Try again later")
-        values = _decode(response, kind)
+        values = decoded(response.content, kind)
         if values is None:
             raise StageError(f"{public_url(url)} did not answer as documented", "Try again later")
         return values
-
-
-def _decode(response: httpx.Response, kind: type[_T]) -> _T | None:
-    """Return the decoded JSON of a response; None if it is not of type ``kind``."""
-    try:
-        return msgspec.json.decode(response.content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

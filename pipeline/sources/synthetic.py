@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.csr import offsets_of
+from pipeline.core.csr import Ints, offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.rng import generator
@@ -33,7 +33,6 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.sources import options
 from pipeline.sources.base import BATCH_ROWS, RAW_PAPERS, PaperBatch, Release
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 VERSION = 3

@@ -22,7 +22,6 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.contexts import build_context_pool
 from pipeline.corpus.fit import largest
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
@@ -52,13 +51,8 @@ class PoolBuilder:
         if self.config.given:
             return build_given_pool(corpus, self.config, out)
         excluded = corpus.rows_of(self.ids)
-        excluded = excluded[excluded >= 0]
-        if self.config.queries_are == "texts":
-            test_queries = Pool(inputs["test"], corpus).query_rows if "test" in inputs else np.empty(0, np.uint32)
-            return build_context_pool(corpus, self.config, out, excluded, test_queries)
-        if "test" in inputs:
-            excluded = np.concatenate([excluded, Pool(inputs["test"], corpus).query_rows])
-        return build_pool(corpus, self.config, out, excluded)
+        used = Pool(inputs["test"], corpus).query_rows if "test" in inputs else np.empty(0, np.uint32)
+        return build_pool(corpus, self.config, out, excluded[excluded >= 0], used)
 
 
 def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Path] = ()) -> Task:

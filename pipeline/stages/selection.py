@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.door import MAY_BE_EMPTY, require
+from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.settings import configured, read
@@ -151,5 +151,5 @@ Names = str | Sequence[str]
 
 def joined(given: Names) -> str:
     """Return names as one text, separated by commas; InputError for other values."""
-    require(given, Annotated[Names, MAY_BE_EMPTY], "names")
+    require(given, Annotated[Names, may_be_empty], "names")
     return given if isinstance(given, str) else ",".join(given)
