@@ -114,8 +114,8 @@ class FileRelease(Release):
 _COMMON_FIELDS = {field.name for field in fields(FileRelease)}
 
 
-_Row = tuple[str, str | None, str | None, int, int, int, int, list[str], bool]
-"""Id, title, abstract, year, mask of fields, number of citing papers, key of the DOI, references, whether lined."""
+_Row = tuple[str, str | None, str | None, int, int, int, int, int, bool]
+"""Id, title, abstract, year, mask of fields, citing papers, key of the DOI, number of references, whether lined."""
 
 
 def paper_batches(papers: Iterable[Paper], tally: Tally) -> Iterator[PaperBatch]:
@@ -123,48 +123,52 @@ def paper_batches(papers: Iterable[Paper], tally: Tally) -> Iterator[PaperBatch]
 
     The last batch, which may be empty, has the remaining counts and the withdrawn papers.
     """
-    rows = itertools.chain(_rows(papers, tally), (_withdrawn(paper_id) for paper_id in tally.withdrawn))
+    cited = list[str]()  # by the papers of the block, one after the other
+    rows = itertools.chain(_rows(papers, tally, cited), (_withdrawn(paper_id) for paper_id in tally.withdrawn))
     for block in grouped(rows, _chars, BATCH_CHARS, BATCH_ROWS):
         columns = list(zip(*block, strict=True)) or [()] * 9
-        ids, titles, abstracts, years, masks, inbound, dois, outbound, lined = columns
-        paper_ids, references = pa.array(ids, pa.large_string()), [*itertools.chain.from_iterable(outbound)]
-        lengths = np.fromiter(map(len, outbound), np.int64, len(outbound))
-        offsets, cited = distinct_references(id_keys(paper_ids), lengths, reference_keys(references))
-        tally.noted["references_repeated_or_self"] += len(references) - len(cited)
+        names, titles, abstracts, years, masks, inbound, dois, lengths, lined = columns
+        ids, keys = pa.array(names, pa.large_string()), reference_keys(cited)
+        offsets, outbound = distinct_references(id_keys(ids), np.array(lengths, np.int64), keys)
+        tally.noted["references_repeated_or_self"] += len(keys) - len(outbound)
+        cited.clear()
         arrays = [
-            paper_ids,
+            ids,
             normalise_all(titles),
             normalise_all(abstracts, {row for row, is_lined in enumerate(lined) if is_lined}),
             pa.array(years, pa.int16()),
             pa.array(masks, pa.uint32()),
-            pa.LargeListArray.from_arrays(offsets, cited, type=RAW_PAPERS.field("outbound").type),
+            pa.LargeListArray.from_arrays(offsets, outbound, type=RAW_PAPERS.field("outbound").type),
             pa.array(inbound, pa.int32()),
             pa.array(dois, pa.uint64()),
         ]
         yield PaperBatch(pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS), **tally.counts())
 
 
-def _rows(papers: Iterable[Paper], tally: Tally) -> Iterator[_Row]:
+def _rows(papers: Iterable[Paper], tally: Tally, cited: list[str]) -> Iterator[_Row]:
     for paper in papers:
         if not paper.id:
             tally.drop("no_paper_id")
             continue
         tally.read += 1
-        year = NO_YEAR if paper.year is None or paper.year not in YEARS else paper.year
-        tally.noted["impossible_year"] += year == NO_YEAR and paper.year is not None
-        inbound = paper.inbound or 0
+        year, outbound, inbound = paper.year, paper.outbound or (), paper.inbound or 0
+        if year is not None and year not in YEARS:
+            tally.noted["impossible_year"] += 1
+            year = None
         inbound = inbound if isinstance(inbound, int) else len(inbound) - (paper.id in inbound)
-        mask, doi = _mask(paper.fields or (), tally), doi_key(paper.doi) if paper.doi else 0
+        mask, doi = _mask(paper.fields, tally) if paper.fields else 0, doi_key(paper.doi) if paper.doi else 0
         title, abstract = tally.cut(paper.title), tally.cut(paper.abstract)
-        yield paper.id, title, abstract, year, mask, inbound, doi, paper.outbound or [], paper.lined
+        cited.extend(outbound)
+        year = NO_YEAR if year is None else year
+        yield paper.id, title, abstract, year, mask, inbound, doi, len(outbound), paper.lined
 
 
 def _withdrawn(paper_id: str) -> _Row:
-    return paper_id, None, None, WITHDRAWN, 0, 0, 0, [], False
+    return paper_id, None, None, WITHDRAWN, 0, 0, 0, 0, False
 
 
 def _chars(row: _Row) -> int:
-    return len(row[1] or "") + len(row[2] or "") + _REFERENCE_CHARS * len(row[7])
+    return len(row[1] or "") + len(row[2] or "") + _REFERENCE_CHARS * row[7]
 
 
 def _mask(fields: Sequence[str], tally: Tally) -> int:
