@@ -188,8 +188,8 @@ class Progress:
         rate = self._done / max(time.monotonic() - self._started, 1e-9)
         line = f"  {self._title}: {self._done:,}"
         if self._total:
-            remaining = (self._total - self._done) / max(rate, 1e-9)
-            line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}, {span(remaining)} left)"
+            left = f", {span((self._total - self._done) / rate)} left" if self._done else ""
+            line += f"/{self._total:,} {self._unit} ({self._done / self._total:.0%}{left})"
         else:
             line += f" {self._unit}"
         speed = f"{rate:,.0f} {self._unit}/s" if rate >= 1 else f"{60 * rate:,.0f} {self._unit}/min"

@@ -13,7 +13,7 @@ import termios
 import pytest
 
 from pipeline.core import progress
-from pipeline.core.progress import Steps, span
+from pipeline.core.progress import Progress, Steps, span
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,15 @@ from pipeline.core.progress import Steps, span
 )
 def test_durations(seconds: float, text: str) -> None:
     assert span(seconds) == text
+
+
+def test_no_time_left_is_told_before_anything_is_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PLAIN_EVERY", 0.0)
+    with Progress(10, "search", "docs") as bar:
+        bar.add(0)
+    assert "  search: 0/10 docs (0%), 0 docs/min" in capsys.readouterr().err
 
 
 def test_the_time_left_is_told_once_all_kinds_of_work_that_are_left_were_timed(
