@@ -1,8 +1,8 @@
 """Coverage, bias and width of measures by judgements, by simulation on CSFCube, whose pools are judged in full.
 
-    python bench/judging.py FOLDER [--quick]
+    python bench/judging.py FOLDER [--quick] [--queries 200]
 
-The judged candidates of all 50 queries (paper and facet) are the population. Each run draws 50 queries from it with
+The judged candidates of all 50 queries (paper and facet) are the population. Each run draws queries from it with
 replacement, then 5, 10 or 20% of their pairs, and estimates two systems and their difference: SPECTER, whose rankings
 lie beside the collection, and weighted word overlap of titles and abstracts. A model, where there is one, gives a
 random grade to a fifth of all pairs and the true one to the others.
@@ -117,13 +117,15 @@ def frame_of(values: np.ndarray) -> pl.DataFrame:
     )
 
 
-def simulate(population: Judged, share: float, runs: int, *, model: bool) -> Iterator[tuple[str, str, np.ndarray]]:
+def simulate(
+    population: Judged, share: float, runs: int, *, model: bool, size: int = 50
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """Yield (measure, what, figures): estimate and ends of the interval of each run, less the truth, ``[3, runs]``."""
     queries, design = int(population.query[-1]) + 1, Design(row=("system",))
     truth = values_of(population, 1, np.random.default_rng(0), model=False).mean(axis=2)
     random, found = np.random.default_rng(round(1000 * share) + model), []
     for run in range(runs):
-        drawn = population.of_queries(random.integers(0, queries, queries))
+        drawn = population.of_queries(random.integers(0, queries, size))
         values = frame_of(values_of(drawn, share, random, model=model))
         found.append(estimate(values, design, run, (SYSTEMS[0],)))
     ends = ["value", "low", "high"], [f"difference{end}" for end in ("", "_low", "_high")]
@@ -138,13 +140,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="CSFCube")
     parser.add_argument("--quick", action="store_true", help="100 runs in place of 500")
+    parser.add_argument("--queries", type=int, default=50, help="queries of a run (default: 50)")
     options = parser.parse_args()
     population, results = read(options.folder), []
     print(f"{'drawn':6} {'labels':16} {'of':11} {'measure':13} {'bias':>6} {'coverage':>9} {'width':>6}")
     for share in SHARES:
         for model in (False, True):
             for measure, what, (error, low, high) in simulate(
-                population, share, 100 if options.quick else 500, model=model
+                population, share, 100 if options.quick else 500, model=model, size=options.queries
             ):
                 labels = "people and model" if model else "people"
                 figures = error.mean(), ((low <= 0) & (high >= 0)).mean(), (high - low).mean()

@@ -26,6 +26,7 @@ from pipeline.scores.judged import judged_frame, judged_tables, stored_judged
 from pipeline.scores.tables import frame_table
 from pipeline.stages.judge import DrawConfig, draw_task, write_pairs
 from pipeline.stages.labels import VALUES, judged_task, labels_of, labels_task
+from pipeline.stages.titles import shown
 from pipeline.studies.facets.analyses import measure_agreement
 
 
@@ -41,8 +42,9 @@ def _evaluations(options: argparse.Namespace, runner: Runner) -> tuple[Artifact,
     if len(pools) != 1 or not options.model:
         got = f"{len(pools)} pools and --model={options.model or ''}"
         raise InputError(f"one pool and its systems must be given, got {got}", "Add --samples=1 --model=bm25,scincl")
-    rankings = {str(evaluation.system.title): evaluation.ranking for evaluation in read.evaluations(options, runner)}
-    return corpus, pools[0], rankings
+    evaluations = read.evaluations(options, runner)
+    names = [shown(one.system, tuned=one.tuning is not None)[0] for one in evaluations]
+    return corpus, pools[0], dict(zip(names, (one.ranking for one in evaluations), strict=True))
 
 
 def _draw(options: argparse.Namespace) -> None:

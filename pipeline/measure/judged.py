@@ -17,8 +17,8 @@ labels, so that they are constants for its draw: whatever the model is worth, su
 | nDCG | linear, over a concave function of sums | unbiased sums; ideal and ratio linearised |
 
 With few labels a query's own sum is too noisy to divide by. The ratio is linearised at a sum that is shrunk towards the
-prediction by its reliability (as in small-area estimation, Fay & Herriot 1979), and its second-order bias is subtracted
-for recall and MAP. At a draw of everything all estimates equal the measures.
+prediction by its reliability (as in small-area estimation, Fay & Herriot 1979), and its second-order bias is
+subtracted. At a draw of everything all estimates equal the measures.
 
 Values of queries are not confined to 0 to 1. Queries are drawn independently, so the variance between values of queries
 contains that of queries and that of draws: the usual intervals over queries hold for both together.
@@ -26,7 +26,6 @@ contains that of queries and that of draws: the usual intervals over queries hol
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -162,7 +161,7 @@ class _Relevance:
         prediction: ``p``, float64 ``[pairs]``.
         error: ``e``, float64 ``[pairs]``.
         anchor: the prediction, moved on the scale of odds to the shrunk number of relevant papers.
-        missing: ``(1 - pi) / pi``, float64 ``[pairs]``.
+        variance: variance of ``e`` by the prediction, float64 ``[pairs]``.
         count: unbiased number of relevant papers, float64 ``[queries]``.
         shrunk: the number at which ratios are linearised.
         reliability: weight of the query's own labels in it.
@@ -176,12 +175,12 @@ class _Relevance:
         self.prediction = p = _predicted(sample, grade - 1)
         residual = np.where(labelled, relevance - p, 0.0)
         self.error = residual / chance
-        self.missing = np.divide(1 - probability, probability, out=np.zeros_like(p), where=probability > 0)
+        self.variance = _over((1 - probability) * p * (1 - p), probability)
         predicted, pairs = self.sums(p), self.sums(np.ones_like(p))
         correction, noise = self.sums(self.error), self.sums((1 - chance) / chance**2 * residual**2)
         squares = float((predicted**2).sum())
         between = max(float((correction**2 - noise).sum()), 0.0) / squares * predicted**2 if squares else predicted
-        unknown = self.sums(self.covariance(self))
+        unknown = self.sums(self.variance)
         total = between + unknown
         self.reliability = np.divide(between, total, out=np.ones_like(total), where=unknown > 0)
         self.count = predicted + correction
@@ -192,11 +191,6 @@ class _Relevance:
         moved = odds[sample.query] * p
         self.anchor = moved / (1 - p + moved)
         self.none = (unknown == 0) & (self.count < 1e-9)
-
-    def covariance(self, other: _Relevance) -> Floats:
-        """Return the covariance of ``e`` of two grades by the predictions, float64 ``[pairs]``."""
-        low, high = sorted((self, other), key=lambda relevance: relevance.grade)
-        return self.missing * high.prediction * (1 - low.prediction)
 
     def sums(self, values: Floats) -> Floats:
         """Return the sums of values of pairs by query, float64 ``[queries]``."""
@@ -280,21 +274,16 @@ def _ratio(parts: Sequence[_Part], hits: Floats, at_anchor: Floats, size: Callab
         at_anchor: numerator at the anchor.
         size: denominator as a function of the number of relevant papers; those of grades are added.
     """
-    query, start = (
-        parts[0].of.sample.query,
-        at_anchor / sum(part.rise * size(part.of.sums(part.of.anchor)) for part in parts),
-    )
-    bounds = [(np.maximum(part.of.shrunk - 0.5, 0), part.of.shrunk + 0.5) for part in parts]
-    slopes = [
-        part.rise * (size(high) - size(low)) / (high - low) for part, (low, high) in zip(parts, bounds, strict=True)
-    ]
-    at_shrunk = sum(part.rise * size(part.of.shrunk) for part in parts)
-    total = at_shrunk + sum(slope * (part.of.count - part.of.shrunk) for part, slope in zip(parts, slopes, strict=True))
-    shared, spread = np.zeros((2, len(start)))
-    for (part, slope), (other, of_other) in itertools.product(zip(parts, slopes, strict=True), repeat=2):
-        covariance, moves = part.of.covariance(other.of), of_other * other.of.reliability
-        shared += moves * part.of.sums((part.rise * part.slope - (start * slope)[query]) * covariance)
-        spread += moves * slope * part.of.reliability * part.of.sums(covariance)
+    query = parts[0].of.sample.query
+    start = at_anchor / np.sum([part.rise * size(part.of.sums(part.of.anchor)) for part in parts], axis=0)
+    at_shrunk, total, shared, spread = np.zeros((4, len(start)))
+    for of, rise, numerator in parts:
+        low, high = np.maximum(of.shrunk - 0.5, 0), of.shrunk + 0.5
+        slope = rise * (size(high) - size(low)) / (high - low)
+        at_shrunk += rise * size(of.shrunk)
+        total += rise * size(of.shrunk) + slope * (of.count - of.shrunk)
+        shared += slope * of.reliability * of.sums((rise * numerator - (start * slope)[query]) * of.variance)
+        spread += (slope * of.reliability) ** 2 * of.sums(of.variance)
     # The mean of 1 / at_shrunk**2 is larger than at its mean by about 3 times the relative variance.
     value = start + (hits - start * total) / at_shrunk + shared / (at_shrunk**2 + 3 * spread)
     return np.where(parts[0].of.none, np.nan, value)

@@ -345,9 +345,3 @@ def equivalence(changes: Groups, margin: float, units: Units | None = None) -> F
     degrees = np.where(constant, 1.0, variances.sum(axis=0) ** 2 / squares)
     p_values: Floats = stdtr(degrees, -distance / np.where(constant, 1.0, error))
     return np.where(constant, (distance <= 0).astype(np.float64), p_values)
-
-
-def percentiles(draws: Floats) -> tuple[float, float]:
-    """Return the 95% percentile interval of resamples of any statistic (F1, tau)."""
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)

@@ -23,9 +23,9 @@ from pipeline.sources.records import Tally, open_parquet
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
-GRADE = ("score", "grade", "relevance", "rel", "label")
+_GRADE = ("score", "grade", "relevance", "rel", "label")
 
-ROLES = {"query": QUERY, "document": DOCUMENT, "grade": GRADE}
+ROLES = {"query": QUERY, "document": DOCUMENT, "grade": _GRADE}
 """Accepted names of the columns of judgements; the last one of a role counts only if no other is there."""
 
 _MAX_GRADE = 32_767
@@ -39,19 +39,25 @@ Judgement = tuple[int, tuple[str, str], int]
 """Line, row or position from 1, (query id, document id), grade."""
 
 
-def read_judgements(path: Path) -> Iterator[Judgement]:
+_Ungraded = tuple[int, tuple[str, str], Any, str]
+"""A judgement with the grade as it was read, and its place."""
+
+
+def read_judgements(path: Path, *, blank: bool = False) -> Iterator[Judgement]:
     """Yield the judgements of a file: TREC or BEIR qrels, ``.csv``, ``.json``, ``.jsonl`` or ``.parquet``.
 
     Lines that start with ``#`` are comments, as for trec_eval 10, and a header is recognised. White space separates
     columns; in a ``.tsv`` file tabs do. Ids are read as they are, unless our mark in the second column says that they
-    are percent-encoded. ``.gz`` may follow each ending but that of Parquet.
+    are percent-encoded. ``.gz`` may follow each ending but that of Parquet. ``blank`` leaves out rows without a grade.
 
     Raises:
         InputError: the file cannot be read, or a line or a grade is malformed.
     """
     try:
         reader = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines, "parquet": _parquet, "parq": _parquet}
-        yield from reader.get(ending(path), _text)(path)
+        for number, pair, grade, place in reader.get(ending(path), _text)(path):
+            if not blank or (grade is not None and str(grade).strip()):
+                yield number, pair, _grade_of(grade, place)
     except (CorruptError, EmptyFileError) as error:
         raise InputError(error.what, "Write or fetch the qrels again") from error
     except FileNotFoundError as error:
@@ -60,10 +66,9 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
 
 def judgements_of(qrels: Any) -> Iterator[Judgement]:
     """Yield the judgements of ``{query: {document: grade}}`` or a frame with columns :data:`ROLES`; as from a file."""
-    if isinstance(qrels, Mapping):
-        yield from _nested("the qrels", qrels)
-    else:
-        yield from _rows("the qrels", as_table(qrels).to_pylist())
+    is_mapping = isinstance(qrels, Mapping)
+    ungraded = _nested("the qrels", qrels) if is_mapping else _rows("the qrels", as_table(qrels).to_pylist())
+    yield from ((number, pair, _grade_of(grade, place)) for number, pair, grade, place in ungraded)
 
 
 def judged_queries(
@@ -159,7 +164,7 @@ def id_of(value: Any, place: str) -> str:
     return value
 
 
-def grade_of(value: Any, place: str) -> int:
+def _grade_of(value: Any, place: str) -> int:
     """Return a grade; whole numbers of any type count, also ``1.0``."""
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = float(value)
@@ -175,7 +180,7 @@ def grade_of(value: Any, place: str) -> int:
     return int(value)
 
 
-def _text(path: Path) -> Iterator[Judgement]:
+def _text(path: Path) -> Iterator[_Ungraded]:
     split, column_numbers = splitter(path), dict[str, int]()
     for position, (number, line) in enumerate(text_lines(path)):
         columns = split(line)
@@ -188,15 +193,15 @@ def _text(path: Path) -> Iterator[Judgement]:
         pair = columns[column_numbers.get("query", 0)], columns[column_numbers.get("document", -2)]
         if not column_numbers and len(columns) == 4 and columns[1] == ENCODED:
             pair = unescape(pair[0]), unescape(pair[1])
-        yield number, pair, grade_of(columns[column_numbers.get("grade", -1)], f"{path}:{number}")
+        yield number, pair, columns[column_numbers.get("grade", -1)], f"{path}:{number}"
 
 
-def _json(path: Path) -> Iterator[Judgement]:
+def _json(path: Path) -> Iterator[_Ungraded]:
     value = files.given_json(path, b"".join(read_blocks(path)))
     return _rows(path, value) if isinstance(value, list) else _nested(path, value)
 
 
-def _json_lines(path: Path) -> Iterator[Judgement]:
+def _json_lines(path: Path) -> Iterator[_Ungraded]:
     return _rows(path, (record for _, record in json_records(path)))
 
 
@@ -209,21 +214,21 @@ def json_records(path: Path) -> Iterator[tuple[int, Any]]:
             raise InputError(f"{path}:{number} is not JSON ({error})", "Write an object a line") from error
 
 
-def _parquet(path: Path) -> Iterator[Judgement]:
+def _parquet(path: Path) -> Iterator[_Ungraded]:
     try:
         return _rows(path, open_parquet(path).read().to_pylist())
     except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
 
 
-def _nested(place: Path | str, grades_of: Any) -> Iterator[Judgement]:
+def _nested(place: Path | str, grades_of: Any) -> Iterator[_Ungraded]:
     """Yield the judgements of ``{query: {document: grade}}``."""
     number = 0
     for query, grades in members(place, grades_of):
         for document, grade in members(f"{place}, query {query!r},", grades):
             number += 1
             where = f"{place}, query {query!r}, document {document!r},"
-            yield number, (id_of(query, where), id_of(document, where)), grade_of(grade, where)
+            yield number, (id_of(query, where), id_of(document, where)), grade, where
 
 
 def members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
@@ -235,12 +240,12 @@ def members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
     return value.items()
 
 
-def _rows(path: Path | str, rows: Iterable[Any]) -> Iterator[Judgement]:
+def _rows(path: Path | str, rows: Iterable[Any]) -> Iterator[_Ungraded]:
     """Yield the judgements of records with the columns :data:`ROLES`."""
     for number, record in enumerate(rows, 1):
         place = f"{path} row {number}"
         names = [record_value(place, record, role, spellings) for role, spellings in ROLES.items()]
-        yield number, (id_of(names[0], place), id_of(names[1], place)), grade_of(names[2], place)
+        yield number, (id_of(names[0], place), id_of(names[1], place)), names[2], place
 
 
 def record_value(place: str, record: Any, role: str, spellings: Sequence[str]) -> Any:

@@ -35,7 +35,7 @@ Each row of `{people}` has a query and another paper. Is the other paper relevan
 want to read it, for the same work? Write a whole number from 0 to {grades} into `label`: {scale}.
 
 - Judge by titles and abstracts alone, in the order of the file. Leave a row empty rather than guess.
-- Leave the other columns as they are; add a column `annotator` if several people share a file.
+- Leave the other columns as they are. Each annotator has a file, whose name is theirs.
 - `{second}` repeats some pairs for a second annotator, who does not see the labels of the first.
 - A model judges all pairs of `{machine}`, whatever people judge: the same fields, with `label` filled in.
 """

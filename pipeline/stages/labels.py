@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +26,7 @@ from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, ranks_of
 from pipeline.measure.judged import Sample, check_measures, judged_values
 from pipeline.measure.measures import parse_measures
-from pipeline.sources.judgements import (
-    DOCUMENT,
-    GRADE,
-    QUERY,
-    ending,
-    grade_of,
-    id_of,
-    json_records,
-    record_value,
-)
+from pipeline.sources.judgements import read_judgements
 from pipeline.stages.judge import pairs_of, runs_of
 from pipeline.stages.ranking_file import open_pool, slug_of
 
@@ -56,8 +45,8 @@ class LabelsConfig:
 def labels_task(draw: Artifact, people: Sequence[Path], machine: Path | None) -> Task:
     """Return the task that reads the labels of a draw.
 
-    A file has columns for query, paper and label, as qrels have, and perhaps ``annotator``: by default the name of the
-    file. Rows without a label are left out.
+    A file is read as qrels are (:func:`pipeline.sources.judgements.read_judgements`), and its name is the annotator's.
+    Rows without a label are left out.
 
     Raises:
         InputError: a file cannot be read. When run: a row names a pair that is not in the draw, repeats one of its
@@ -66,7 +55,7 @@ def labels_task(draw: Artifact, people: Sequence[Path], machine: Path | None) ->
     models = [machine] if machine else []
     for path in (*people, *models):
         if not files.given(path).is_file():
-            raise InputError(f"there is no file {path}", "Give the files that mdcr judge draw wrote, with labels")
+            raise InputError(f"there is no file {path}", "Give files of labels")
     digests = ([(name_of(path), files.sha256(path)) for path in paths] for paths in (people, models))
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
@@ -97,47 +86,20 @@ def labels_task(draw: Artifact, people: Sequence[Path], machine: Path | None) ->
 
 def _read(path: Path, pairs: pl.DataFrame, grades: int, *, machine: bool) -> pl.DataFrame:
     """Return the labels of a file, checked against the pairs of a draw: columns of :data:`LABELS`, place and ids."""
-    found = []
-    for place, record in _records(path):
-        label = record_value(place, record, "label", GRADE)
-        if label is None or not str(label).strip():
-            continue
-        ids = [record_value(place, record, *role) for role in (("query", QUERY), ("paper", DOCUMENT))]
-        grade = grade_of(label, place)
-        if not 0 <= grade <= grades:
-            raise InputError(f"{place}: a label must be from 0 to {grades}, got {grade}", "Correct it")
-        annotator = str(record.get("annotator") or name_of(path))
-        found.append((place, *(id_of(one, place) for one in ids), annotator, grade, machine))
-    if not found:
+    found = [(f"{path}:{number}", *ids, grade) for number, ids, grade in read_judgements(path, blank=True)]
+    labels = pl.DataFrame(found, ["place", "query_id", "paper_id", "grade"], orient="row", infer_schema_length=None)
+    if labels.is_empty():
         raise InputError(f"{path} has no label", "Fill in its column label with whole numbers")
-    columns = ["place", "query_id", "paper_id", "annotator", "grade", "machine"]
-    labels = pl.DataFrame(found, columns, orient="row", infer_schema_length=None)
     known = pairs.filter(pl.lit(machine) | pl.col("drawn")).select("query", "row", "query_id", "paper_id")
     labels = labels.join(known, on=["query_id", "paper_id"], how="left", maintain_order="left")
-    others = labels.filter(pl.col("row").is_null())
-    if len(others):
-        place, query_id, paper_id = others.row(0)[:3]
-        raise InputError(
-            f"{place}: query {query_id!r} with paper {paper_id!r} is not a pair of this draw "
-            f"(such labels: {len(others):,})",
-            "Give labels of this draw, or name theirs with --draw",
-        )
-    return labels
-
-
-def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, record) of the rows of a table with a header, or of JSON lines."""
-    if ending(path) in ("jsonl", "ndjson"):
-        yield from ((f"{path}:{number}", record) for number, record in json_records(path))
-        return
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as handle:
-            header = handle.readline()
-            handle.seek(0)
-            reader = csv.DictReader(handle, delimiter=max(",;\t", key=header.count), restkey="more", strict=True)
-            yield from ((f"{path}:{reader.line_num}", record) for record in reader)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as a table ({error})", "Save it as CSV in UTF-8") from error
+    for place, query_id, paper_id, grade, _, row in labels.filter(
+        pl.col("row").is_null() | ~pl.col("grade").is_between(0, grades)
+    ).head(1).rows():  # fmt: skip
+        if row is None:
+            problem = f"query {query_id!r} with paper {paper_id!r} is not a pair of this draw"
+            raise InputError(f"{place}: {problem}", "Give labels of this draw, or name theirs with --draw")
+        raise InputError(f"{place}: a label must be from 0 to {grades}, got {grade}", "Correct it")
+    return labels.with_columns(annotator=pl.lit(name_of(path)), machine=pl.lit(machine))
 
 
 def labels_of(labels: Artifact) -> pl.DataFrame:

@@ -183,8 +183,8 @@ def test_audit_and_leaderboard_take_the_values(root: Path, scores: dict[str, Any
         (lambda rows: [{**row, "label": "yes"} for row in rows], "a grade must be a whole number"),
         (lambda rows: [{**row, "label": ""} for row in rows], "has no label. Fill in its column label"),
         (lambda rows: [rows[0], {**rows[0], "label": 1}], "given has two labels of query"),
-        (lambda rows: [{"query_id": row["query_id"], "label": 1} for row in rows], "one column for the paper"),
-        (lambda rows: [{"query_id": row["query_id"], "paper_id": row["paper_id"]} for row in rows], "for the label"),
+        (lambda rows: [{"query_id": row["query_id"], "label": 1} for row in rows], "is not a judgement"),
+        (lambda rows: [{"query_id": "q", "paper_id": "p"} for _ in rows], "must name a column of grades"),
     ],
 )  # fmt: skip
 def test_bad_labels_are_one_line(root: Path, folder: Path, tmp_path: Path, change: Any, message: str) -> None:
@@ -200,8 +200,8 @@ def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path:
     empty.write_text("")
     latin.write_bytes("query_id,paper_id,label\nä,b,1\n".encode("latin-1"))
     read = ("judge", "read", "--draw", folder.name, "--labels")
-    assert f"{empty} has no label" in one_line_error(mdcr(root, *read, str(empty)))
-    assert "Save it as CSV in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
+    assert f"{empty} holds no data" in one_line_error(mdcr(root, *read, str(empty)))
+    assert "must be a text in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
     assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
