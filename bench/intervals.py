@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import polars as pl
 
+from pipeline.measure.board import board, confidence_sequence
 from pipeline.measure.design import estimate
 from pipeline.measure.ranks import all_pairs, rank_ends, ranks, standings
 from pipeline.measure.resampling import resampled
@@ -179,10 +182,83 @@ def rank_intervals(runs: int) -> Iterator[Row]:
             yield f"mean rank of {systems} systems, {steps}", 0.95, np.concatenate(means_held)
 
 
+def boards(runs: int) -> Iterator[Row]:
+    """Boards of eight systems, some of them equal, on 40 items, as ``mdcr audit`` makes them.
+
+    The intervals of ranks hold together; a false difference is one between equal systems.
+    """
+    truth = np.array([0.6, 0.6, 0.57, 0.55, 0.55, 0.55, 0.5, 0.5])
+    first, last = rank_ends(truth, truth != truth[:, None])
+    sizes = {"ten families of 1 to 12": [1, 1, 2, 2, 3, 3, 4, 5, 7, 12], "40 items": [1] * 40}
+    setups = [(name, "complete", 0.0, 40) for name in sizes] + [("40 items", "complete", 0.0, 10)]
+    setups += [("40 items", missing, 0.01, 40) for missing in ("complete", "impute")]
+    for name, missing, lacking, split in setups:
+        random, held, false = np.random.default_rng(5), list[bool](), list[bool]()
+        family = np.repeat(np.arange(len(sizes[name])), sizes[name])
+        for _ in range(runs):
+            values = truth[:, None] + random.normal(0, 0.2, 40) + random.normal(0, 0.05, (8, 40))
+            values += random.normal(0, 0.05, (8, len(sizes[name])))[:, family]
+            system, item = np.nonzero(random.random((8, 40)) >= lacking)
+            frame = pl.DataFrame({"system": system.astype(str), "item": item, "value": values[system, item]})
+            unit, group = pl.Series(family[item]), pl.Series(np.where(item < split, "a", "b"))
+            made = board(frame.with_columns(unit=unit, group=group), seed=13, missing=missing)  # type: ignore[arg-type]
+            order = np.array(made.systems, np.int64)
+            held.append(bool(((made.ranks[1] <= first[order]) & (last[order] <= made.ranks[2])).all()))
+            false.append(bool((made.apart & (truth[order] == truth[order][:, None])).any()))
+        name += f", {lacking:.0%} missing ({missing})" * bool(lacking) + ", collections of 10 and 30" * (split < 40)
+        yield f"ranks of a board together, {name}", 0.95, np.array(held)
+        yield f"a false difference in a board, {name}", 0.05, np.array(false)
+
+
+def sequences(runs: int) -> Iterator[Row]:
+    """A test that looks after each of 2,000 items, or after each tenth, where there is no difference."""
+    for name, values, shares in (
+        ("-1, 0 or 1", [-1.0, 0.0, 1.0], [0.2, 0.6, 0.2]),
+        ("seldom 1, often -0.02", [1.0, -0.02], [1 / 51, 50 / 51]),
+    ):
+        random = np.random.default_rng(9)
+        ends = [confidence_sequence(random.choice(values, 2_000, p=shares)) for _ in range(4 * runs)]
+        stopped = np.array([bool(((low > 0) | (high < 0)).any()) for low, high in ends])
+        yield f"a confidence sequence stops, differences {name}", 0.05, stopped
+
+
+def csranks(runs: int) -> Iterator[Row]:
+    """Ranks of ten systems on 200 queries: ours beside those of the R package csranks (Mogstad et al. 2024)."""
+    random, truth, places = np.random.default_rng(3), np.repeat(np.arange(5) * 0.02, 2), dict[str, list[np.ndarray]]()
+    first, last = rank_ends(truth, truth != truth[:, None])
+    simulated = [truth[:, None] + precisions(random, 200) + random.normal(0, 0.1, (10, 200)) for _ in range(runs)]
+    for values in simulated:
+        places.setdefault("ours", []).append(np.array(rank_ends(values.mean(axis=1), all_pairs(values, seed=1) < 0.05)))
+    places["csranks"] = [*_by_r(simulated)]
+    for name, found in places.items() if places["csranks"] else []:
+        low, high = np.array(found).transpose(1, 0, 2)
+        width = (high - low).mean()
+        held = ((low <= first) & (last <= high)).all(axis=1)
+        yield f"ranks of 10 systems by {name}, mean width {width:.2f} places", 0.95, held
+
+
+def _by_r(boards_of: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the ends of the simultaneous intervals of csranks, ``[2, systems]``; nothing if R lacks the package."""
+    if not shutil.which("Rscript"):
+        return
+    script = (
+        "library(csranks); x <- as.matrix(read.csv(file('stdin'), header=FALSE)); k <- 10\n"
+        "for (b in seq_len(nrow(x) / k)) { v <- t(x[(b - 1) * k + seq_len(k), ])\n"
+        "r <- csranks(colMeans(v), cov(v) / nrow(v), simul=TRUE, seed=b)\n"
+        "write(c(r$L, r$U), stdout(), ncolumns=2 * k) }"
+    )
+    text = "\n".join(",".join(map(repr, row)) for values in boards_of for row in values.tolist())
+    done = subprocess.run(["Rscript", "-e", script], input=text, capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        yield np.array(line.split(), np.float64).reshape(2, -1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="100 runs in place of 500 (some: four times as many)")
-    runs, found = 100 if parser.parse_args().quick else 500, {}
+    parser.add_argument("--only", default="", help="the name of one simulation, such as boards")
+    options = parser.parse_args()
+    runs, found = 100 if options.quick else 500, {}
     for simulate in (
         queries_and_samples,
         few_queries,
@@ -191,8 +267,11 @@ def main() -> None:
         groups_and_units,
         equivalences,
         rank_intervals,
+        boards,
+        sequences,
+        csranks,
     ):
-        for name, nominal, happened in simulate(runs):
+        for name, nominal, happened in simulate(runs) if options.only in ("", simulate.__name__) else ():
             rate = float(np.mean(happened))
             error = float(np.sqrt(rate * (1 - rate) / len(happened)))
             found[name] = {"nominal": nominal, "found": rate, "error": error}

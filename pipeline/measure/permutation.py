@@ -53,17 +53,46 @@ def paired_permutation(
 
 
 def _p_values(differences: Floats, seed: int, item: object, permutations: int) -> Floats:
-    comparisons, queries = differences.shape
-    total = differences.sum(axis=1)
+    """Return the p-values of rows: those of each row and a row of zeros."""
+    count = len(differences)
+    values = np.concatenate([differences, np.zeros((1, differences.shape[1]))])
+    return pair_p_values(values, np.arange(count), np.full(count, count), seed, item, permutations)[0]
+
+
+def pair_p_values(
+    values: Floats,
+    first: npt.NDArray[np.intp],
+    second: npt.NDArray[np.intp],
+    seed: int,
+    item: object,
+    permutations: int,
+) -> tuple[Floats, npt.NDArray[np.intp] | None]:
+    """Return p-values of pairs of rows, float64 ``[pairs]``, and the pairs that no drawn pattern reaches.
+
+    All pairs share the flips: the sum of a pair's flipped differences is the difference of two sums of the rows.
+
+    Args:
+        values: float64 ``[rows, queries]``.
+        first: a row of each pair, in rising order, ``[pairs]``.
+        second: the other.
+        seed: the user's seed.
+        item: name of the set of queries (a field).
+        permutations: number of drawn patterns; the second result is None if all are tried.
+    """
+    totals, sizes = values.sum(axis=1), np.abs(values).sum(axis=1)
     # Patterns that give the observed sum by another order of additions must count as equal to it.
-    threshold = np.abs(total) - 1e-12 * np.abs(differences).sum(axis=1)
-    extreme = np.zeros(comparisons, dtype=np.int64)
-    patterns, exact = sign_patterns(queries, permutations, seed, item)
+    threshold = np.abs(totals[first] - totals[second]) - 1e-12 * (sizes[first] + sizes[second])
+    extreme = np.zeros(len(first), np.int64)
+    ends = np.searchsorted(first, np.arange(len(values) + 1))
+    patterns, exact = sign_patterns(values.shape[1], permutations, seed, item)
     for flipped in patterns:
-        sums = total[:, None] - 2 * (differences @ flipped.T)
-        extreme += np.count_nonzero(np.abs(sums) >= threshold[:, None], axis=1)
-    p_values: Floats = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
-    return p_values
+        sums = totals[:, None] - 2 * (values @ flipped.T)
+        for row, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+            reached = np.abs(sums[row] - sums[second[start:end]]) >= threshold[start:end, None]
+            extreme[start:end] += np.count_nonzero(reached, axis=1)
+    if exact:
+        return extreme / 2 ** values.shape[1], None
+    return (extreme + 1) / (permutations + 1), np.flatnonzero(extreme == 0)
 
 
 def permutations_of(tests: int, permutations: int = PERMUTATIONS) -> int:

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.permutation import PERMUTATIONS, sign_patterns, tail_bound
-from pipeline.measure.resampling import Floats, dots
+from pipeline.measure.permutation import PERMUTATIONS, pair_p_values, tail_bound
+from pipeline.measure.resampling import Floats
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, interval_kind
 
 _TAIL = 200
@@ -50,8 +50,7 @@ def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
 def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable[[Floats], Floats] = holm) -> Floats:
     """Return p-values of pairs by paired permutation with Holm's correction, float64 ``[systems, systems]``.
 
-    All pairs share the flips of :func:`pipeline.measure.permutation.paired_permutation`. The sum of a pair's flipped
-    differences is the difference of two sums, so the cost is one product a system. The diagonal is 1. If there are too
+    All pairs share the flips of :func:`pipeline.measure.permutation.pair_p_values`. The diagonal is 1. If there are too
     many pairs for the permutations that Holm's correction needs, pairs that no drawn one reaches have the bound of
     :func:`pipeline.measure.permutation.tail_bound` where that is less; it is never below the p-value of all patterns.
 
@@ -61,24 +60,12 @@ def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable
         item: name of the set of queries.
         correct: the correction, such as :func:`pipeline.measure.statistics.benjamini_hochberg`.
     """
-    systems, queries = values.shape
+    systems = len(values)
     first, second = np.triu_indices(systems, 1)
-    totals, sizes = values.sum(axis=1), np.abs(values).sum(axis=1)
-    observed = np.abs(totals[first] - totals[second])
-    # Patterns that give the observed sum by another order of additions must count as equal to it.
-    threshold = observed - 1e-12 * (sizes[first] + sizes[second])
-    extreme = np.zeros(len(first), np.int64)
     needed = _TAIL * len(first)
     permutations = max(PERMUTATIONS, needed) if needed <= _MOST else PERMUTATIONS
-    patterns, exact = sign_patterns(queries, permutations, seed, item)
-    for flipped in patterns:
-        sums = totals[:, None] - 2 * dots(values, flipped)
-        for row in range(systems - 1):
-            in_row = first == row
-            extreme[in_row] += (np.abs(sums[row] - sums[row + 1 :]) >= threshold[in_row, None]).sum(axis=1)
-    p_values = extreme / 2**queries if exact else (extreme + 1) / (permutations + 1)
-    if needed > _MOST and not exact:
-        rare = np.flatnonzero(extreme == 0)
+    p_values, rare = pair_p_values(values, first, second, seed, item, permutations)
+    if needed > _MOST and rare is not None:
         p_values[rare] = np.minimum(p_values[rare], tail_bound(values, first[rare], second[rare]))
     adjusted = np.ones((systems, systems))
     adjusted[first, second] = correct(p_values)

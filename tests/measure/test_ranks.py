@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.ranks import all_pairs, letters, rank_ends, ranks, standings
@@ -107,3 +108,33 @@ def test_standings_are_among_the_systems_that_share_the_benchmarks() -> None:
     assert np.isnan(alone.rank).all()
     apart = standings(np.array([[[1.0, 2, 3], [1, 2, 2], [1, 3, 3]]] * 2))
     np.testing.assert_array_equal(apart.rank, [[1, 2, 3], [1, 2, 2], [1, 3, 3]])
+
+
+def test_ranks_of_countries_are_those_of_csranks() -> None:
+    """Mathematics in PISA 2018 (OECD): scores of 37 countries and their standard errors.
+
+    ``ends`` are the simultaneous 95% intervals of the R package csranks 1.2.2 (Mogstad et al. 2024; 20,000 bootstrap
+    draws, stepwise). Holm's correction of tests of pairs has no bootstrap: two ends are wider by a place.
+    """
+    scores = np.array([
+        491.4, 498.9, 508.1, 512, 417.4, 390.9, 499.5, 509.4, 523.4, 507.3, 495.4, 500, 451.4, 481.1, 495.2, 499.6, 463,
+        486.6, 527, 525.9, 496.1, 481.2, 483.4, 408.8, 519.2, 494.5, 501, 515.6, 492.5, 486.2, 508.9, 481.4, 502.4,
+        515.3, 453.5, 501.8, 478.2,
+    ])  # fmt: skip
+    errors = np.array([
+        1.94, 2.97, 2.26, 2.36, 2.42, 2.99, 2.46, 1.74, 1.74, 1.97, 2.32, 2.65, 3.09, 2.32, 1.95, 2.2, 3.5, 2.78, 2.47,
+        3.12, 1.96, 1.95, 1.1, 2.49, 2.63, 1.71, 2.22, 2.6, 2.68, 2.56, 1.36, 1.46, 2.65, 2.91, 2.26, 2.56, 3.24,
+    ])  # fmt: skip
+    ends = np.array([
+        [12, 7, 4, 3, 35, 37, 7, 4, 1, 4, 12, 7, 32, 23, 12, 8, 31, 15, 1, 1, 12, 23, 23, 35, 1, 12, 7, 1, 12, 18, 4,
+        24, 5, 1, 32, 6, 23],
+        [30, 26, 18, 17, 36, 37, 25, 18, 6, 18, 26, 25, 34, 31, 26, 25, 34, 31, 6, 7, 26, 31, 31, 36, 11, 26, 24, 12,
+        31, 31, 18, 31, 24, 13, 34, 24, 32],
+    ])  # fmt: skip
+    first, second = np.triu_indices(len(scores), 1)
+    distances = np.abs(scores[first] - scores[second]) / np.hypot(errors[first], errors[second])
+    apart = np.zeros((len(scores), len(scores)), bool)
+    apart[first, second] = holm(2 * norm.sf(distances)) < 0.05
+    ours = np.array(rank_ends(scores, apart | apart.T))
+    assert np.abs(ours - ends).sum() == 2
+    assert np.abs(ours - ends).max() == 1
