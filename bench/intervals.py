@@ -189,15 +189,18 @@ def boards(runs: int) -> Iterator[Row]:
     """
     truth = np.array([0.6, 0.6, 0.57, 0.55, 0.55, 0.55, 0.5, 0.5])
     first, last = rank_ends(truth, truth != truth[:, None])
-    sizes = {"ten families of 1 to 12": [1, 1, 2, 2, 3, 3, 4, 5, 7, 12], "40 items": [1] * 40}
-    setups = [(name, "complete", 0.0, 40) for name in sizes] + [("40 items", "complete", 0.0, 10)]
-    setups += [("40 items", missing, 0.01, 40) for missing in ("complete", "impute")]
-    for name, missing, lacking, split in setups:
+    families, single = [1, 1, 2, 2, 3, 3, 4, 5, 7, 12], [1] * 40
+    setups = [
+        ("ten families of 1 to 12 items", families, 40, 0.0, "complete"),
+        ("collections of 10 and 30 items, 1% missing", single, 10, 0.01, "complete"),
+        ("40 items, 1% missing and imputed", single, 40, 0.01, "impute"),
+    ]
+    for name, sizes, split, lacking, missing in setups:
         random, held, false = np.random.default_rng(5), list[bool](), list[bool]()
-        family = np.repeat(np.arange(len(sizes[name])), sizes[name])
+        family = np.repeat(np.arange(len(sizes)), sizes)
         for _ in range(runs):
             values = truth[:, None] + random.normal(0, 0.2, 40) + random.normal(0, 0.05, (8, 40))
-            values += random.normal(0, 0.05, (8, len(sizes[name])))[:, family]
+            values += random.normal(0, 0.05, (8, len(sizes)))[:, family]
             system, item = np.nonzero(random.random((8, 40)) >= lacking)
             frame = pl.DataFrame({"system": system.astype(str), "item": item, "value": values[system, item]})
             unit, group = pl.Series(family[item]), pl.Series(np.where(item < split, "a", "b"))
@@ -205,7 +208,6 @@ def boards(runs: int) -> Iterator[Row]:
             order = np.array(made.systems, np.int64)
             held.append(bool(((made.ranks[1] <= first[order]) & (last[order] <= made.ranks[2])).all()))
             false.append(bool((made.apart & (truth[order] == truth[order][:, None])).any()))
-        name += f", {lacking:.0%} missing ({missing})" * bool(lacking) + ", collections of 10 and 30" * (split < 40)
         yield f"ranks of a board together, {name}", 0.95, np.array(held)
         yield f"a false difference in a board, {name}", 0.05, np.array(false)
 

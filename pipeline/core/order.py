@@ -32,3 +32,22 @@ def tied_share(queries: npt.NDArray[np.uint32], scores: Scores) -> float:
     """
     equals_next = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
     return float((np.append(equals_next, False) | np.append(False, equals_next)).mean())
+
+
+def without_rises(queries: npt.NDArray[np.uint32], scores: Scores, keys: npt.NDArray[np.integer]) -> Scores:
+    """Return scores of ranked entries; one that would rank above the entry before is lowered by the smallest step.
+
+    Queries, uint32 ``[n]``, are grouped; scores are float32 ``[n]``; of equal scores, the higher key, int ``[n]``, is
+    ranked above.
+    """
+    lowered = scores.copy()
+    rises = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1]) & (keys[1:] > keys[:-1])
+    for entry in (np.flatnonzero(rises) + 1).tolist():
+        while (
+            entry < len(scores)
+            and queries[entry] == queries[entry - 1]
+            and (lowered[entry], keys[entry]) > (lowered[entry - 1], keys[entry - 1])
+        ):
+            lowered[entry] = np.nextafter(lowered[entry - 1], np.float32(-np.inf))
+            entry += 1
+    return lowered

@@ -135,8 +135,7 @@ def entries_of(run: Any) -> Entries:
     """
     if not isinstance(run, Mapping):
         return _check_finite(_table(Path("run"), as_table(run)))
-    members = {query: dict(scores) if isinstance(scores, Mapping) else scores for query, scores in run.items()}
-    return _check_finite(_nested(Path("run"), _as_object(members)))
+    return _check_finite(_nested(Path("run"), run))
 
 
 def _check_finite(entries: Entries) -> Entries:
@@ -282,10 +281,6 @@ def _check_size(path: Path, needed: int, memory: int) -> None:
         )
 
 
-def _as_object(value: Any) -> Any:
-    return _Object((name, _as_object(member)) for name, member in value.items()) if isinstance(value, dict) else value
-
-
 def _nested(path: Path, run: Any) -> Entries:
     """Return the entries of ``{query: {document: score}}``."""
     queries, documents, scores = list[str](), list[str](), array("d")
@@ -302,10 +297,10 @@ def _nested(path: Path, run: Any) -> Entries:
 
 
 def _members(path: Path, value: Any, description: str) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, _Object):
+    if not isinstance(value, _Object | Mapping):
         raise _shape_error(f"{path}: {description}", "an object, as in {query: {document: score}}", value)
     seen = set[str]()
-    for key, member in value:
+    for key, member in value if isinstance(value, _Object) else value.items():
         name = id_of(key, f"{path}: {description}")
         if name in seen:
             raise InputError(f"{path}: {description} must have each key once, got {name!r} twice", "Keep one of them")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.core.csr import Ints, Keys, pack
 from pipeline.core.errors import InputError
-from pipeline.core.order import tied_share
+from pipeline.core.order import tied_share, without_rises
 from pipeline.core.schema import RANKING
 from pipeline.core.text import unescape
 from pipeline.corpus.pool import Pool
@@ -122,22 +122,5 @@ def rank_entries(keys: Keys, scores: npt.NDArray[np.float64], depth: int) -> tup
     order = order[np.argsort(query[order], kind="stable")]
     rank = np.arange(len(order)) - np.searchsorted(query[order], query[order]) + 1
     order, rank = order[rank <= depth], rank[rank <= depth]
-    columns = [query[order], row[order], _lower_ties(query[order], row[order], scores[order].astype(np.float32))]
+    columns = [query[order], row[order], without_rises(query[order], scores[order].astype(np.float32), row[order])]
     return pa.table([*columns, rank.astype(np.uint16)], schema=RANKING), len(keys) - len(order)
-
-
-def _lower_ties(
-    query: npt.NDArray[np.uint32], row: npt.NDArray[np.uint32], score: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
-    """Return the scores of entries in their final order, with those lowered that the total order would put above."""
-    tied = (query[1:] == query[:-1]) & (score[1:] == score[:-1]) & (row[1:] > row[:-1])
-    for start in (np.flatnonzero(tied) + 1).tolist():
-        entry = start
-        while (
-            entry < len(score)
-            and query[entry] == query[entry - 1]
-            and (score[entry], row[entry]) > (score[entry - 1], row[entry - 1])
-        ):
-            score[entry] = np.nextafter(score[entry - 1], np.float32(-np.inf))
-            entry += 1
-    return score

@@ -20,12 +20,10 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import queries_needed
-from pipeline.measure.permutation import PERMUTATIONS, is_exact
 from pipeline.measure.ranks import all_pairs, letters, rank_ends, ranks
 from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, by_unit, holm
 
 CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bh": benjamini_hochberg}
-MISSING = ("complete", "impute")
 ALPHA = 0.05
 
 _ROUNDS, _TOLERANCE = 500, 1e-9
@@ -98,11 +96,6 @@ class Board:
     def units(self) -> int:
         """Number of resampling units."""
         return int(self.items["unit"].n_unique())
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether tests try all sign patterns."""
-        return is_exact(self.units, PERMUTATIONS)
 
     @property
     def least_p(self) -> float:

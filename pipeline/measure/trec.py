@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
+from pipeline.core.order import without_rises
 from pipeline.core.text import ENCODED, escape
 from pipeline.corpus.pool import Pool
 from pipeline.measure.inputs import column
@@ -83,12 +84,9 @@ def _lower_ties(ranking: pa.Table, pool: Pool) -> pa.Table:
     escaped = [escape(paper_id) for paper_id in plain]
     if escaped == plain:
         return ranking
-    ids = [escaped[position] for position in index.tolist()]
-    query, score = column(ranking, "query"), column(ranking, "score").copy()
-    for i in range(1, len(ids)):
-        previous = score[i - 1]
-        if query[i] == query[i - 1] and (score[i] > previous or (score[i] == previous and ids[i] > ids[i - 1])):
-            score[i] = np.nextafter(previous, np.float32(-np.inf))
+    place = {text: number for number, text in enumerate(sorted(escaped))}
+    keys = np.array([place[text] for text in escaped])[index]
+    score = without_rises(column(ranking, "query"), column(ranking, "score"), keys)
     return ranking.set_column(ranking.schema.get_field_index("score"), "score", pa.array(score))
 
 
