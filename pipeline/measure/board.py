@@ -201,7 +201,7 @@ def board(
     best = found["system"].to_list()
     order = [names.index(name) for name in best]
     matrix, noise = np.ascontiguousarray(matrix[order]), noise[order][:, kept]
-    mean_ranks = estimated(np.apply_along_axis(ranks, 0, sign * matrix), best)
+    mean_ranks = estimated(ranks(sign * matrix), best)
     weighted = matrix * items.select(pl.len() / (pl.len().over("group") * pl.col("group").n_unique())).to_numpy().T
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"

@@ -25,10 +25,10 @@ _MOST = 200_000
 
 
 def ranks(values: Floats) -> Floats:
-    """Return the ranks of values, highest first from 1; equal values have the mean of their ranks."""
+    """Return ranks along the first axis, highest value first from 1; equal values have the mean of their ranks."""
     from scipy.stats import rankdata
 
-    ranked: Floats = rankdata(-values)
+    ranked: Floats = rankdata(-values, axis=0)
     return ranked
 
 
