@@ -103,8 +103,7 @@ def score_all(folder: str, most: int, engine: str) -> None:
     pools = {pool.id: pool for pool in published(Path(folder) / POOLS)}
     for ranking in list(published(Path(folder) / RANKINGS))[:most]:
         pool, system = pools[ranking.manifest.inputs["pool"]], ranking.manifest.config["system"]
-        sample = pool.manifest.config["sample"]
-        runner.make(score_task(ranking, pool, corpus, system=system, sample=sample, measures=MEASURES, engine=engine))
+        runner.make(score_task(ranking, pool, corpus, system=system, measures=MEASURES, engine=engine))
 
 
 def ours(folder: Path, most: int, engine: str = "numpy", **environment: str) -> float:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -59,6 +59,16 @@ class Artifact:
     def name(self) -> str:
         """Folder name: slug and short identity."""
         return self.path.name
+
+    @property
+    def slug(self) -> str:
+        """Readable name, as that of its task."""
+        return self.manifest.slug
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Settings as plain data, which ``canonical`` makes of those of its task."""
+        return self.manifest.config
 
     def outputs(self, pattern: str = "*") -> list[Output]:
         """Return the outputs whose path matches ``pattern``, sorted by path."""

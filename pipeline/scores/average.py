@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.settings import checked
 from pipeline.measure import design
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import RESAMPLES, TAIL_RESAMPLES
 
 RESAMPLE = Literal["queries", "papers", "both"]
@@ -75,6 +75,27 @@ PROTOCOL = Draws()
 
 BY_SAMPLE = design.Design(row=("label",), of=("field", "size"), group="field", over="sample")
 """Scores of one kind of pools: queries are drawn field by field, and a query's samples are averaged first."""
+
+
+FINDINGS = ("better", "worse", "equivalent", "no difference shown")
+"""Conclusions about a row and its baseline. ``equivalent`` has its own test: a large p-value alone shows nothing."""
+
+
+def with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+    """Add the ``finding`` of each tested row, one of :data:`FINDINGS` by the direction of its measure."""
+    signs = {name: sign_of(name) for name in differences["measure"].unique()}
+    gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
+    better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
+    finding = (
+        pl.when(pl.col("p_adjusted").is_null())
+        .then(None)
+        .when(pl.col("p_adjusted") < draws.alpha)
+        .then(pl.when(gain > 0).then(better).otherwise(worse))
+        .when(pl.col("p_equivalent") < draws.alpha)
+        .then(equivalent)
+        .otherwise(unknown)
+    )
+    return differences.with_columns(finding=finding)
 
 
 def in_order(measures: Sequence[str]) -> list[str]:

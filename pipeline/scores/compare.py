@@ -13,7 +13,6 @@ import polars as pl
 from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import estimate
-from pipeline.measure.measures import sign_of
 from pipeline.scores.average import (
     AVERAGE,
     BY_SAMPLE,
@@ -22,6 +21,7 @@ from pipeline.scores.average import (
     families,
     in_order,
     require_same_queries,
+    with_findings,
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
@@ -72,12 +72,9 @@ units that are resampled, ``interval`` the kind of interval. ``p_value`` is from
 the standard error of the difference, and ``detectable`` the smallest difference that these queries show with power .8
 at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_shown`). ``permutations`` counts the drawn
 sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``p_equivalent`` is from the test of equivalence
-within the ``margin``, null without one. ``finding`` is one of :data:`FINDINGS`. ``wins`` counts the queries on which
-the second is better. ``changes`` are the differences of the queries, mean over samples.
+within the ``margin``, null without one. ``finding`` is one of :data:`pipeline.scores.average.FINDINGS`. ``wins`` counts
+the queries on which the second is better. ``changes`` are the differences of the queries, mean over samples.
 """
-
-FINDINGS = ("better", "worse", "equivalent", "no difference shown")
-"""Conclusions about the second system. ``equivalent`` has its own test: a large p-value alone shows nothing."""
 
 _POSITIVE = pl.Struct(
     {"paper_id": pl.String, "title": pl.String, "year": pl.Int16, "first_rank": pl.Int64, "second_rank": pl.Int64}
@@ -128,7 +125,7 @@ def compare_pairs(
     values = pl.concat(parts)
     design = replace(BY_SAMPLE, row=("set", "label"), of=("set", "average"), family=("average",))
     found = estimate(values, design, draws.seed_of(scores), bases, draws)
-    return _with_findings(_table(found, values, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
+    return with_findings(_table(found, values, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
 
 
 def _sets(
@@ -186,21 +183,6 @@ def _table(found: pl.DataFrame, values: pl.DataFrame, facts: pl.DataFrame, draws
     }
     table = table.with_columns(**renamed, **ends, **settings, finding=pl.lit(None))
     return table.sort("set", maintain_order=True).select(*DIFFERENCES).cast(DIFFERENCES)
-
-
-def _with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
-    """Add the findings."""
-    signs = {name: sign_of(name) for name in differences["measure"].unique()}
-    gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
-    better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
-    return differences.with_columns(
-        pl.when(pl.col("p_adjusted") < draws.alpha)
-        .then(pl.when(gain > 0).then(better).otherwise(worse))
-        .when(pl.col("p_equivalent") < draws.alpha)
-        .then(equivalent)
-        .otherwise(unknown)
-        .alias("finding"),
-    )
 
 
 def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:

@@ -14,9 +14,8 @@ from pipeline.core.config import counted, format_count
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.average import AVERAGE, FINDINGS
 from pipeline.scores.caption import scope
-from pipeline.scores.compare import FINDINGS, compare_pairs
 from pipeline.scores.facts import applied, gaps_of
 from pipeline.scores.layout import cell_of, runs_of
 from pipeline.scores.notes import differ_in_abstracts
@@ -50,17 +49,13 @@ def best_row(rows: pl.DataFrame) -> dict[str, Any]:
     return best
 
 
-def findings(summary: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> tuple[str, ...]:
-    """Return what a summary shows by its first measure: the best system, differences from the baseline, and limits.
-
-    A difference is called one where the table marks it: by the corrected test of the summary. Its interval, and the
-    difference that the queries can show, are those of :func:`pipeline.scores.given.compare`.
-    """
+def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
+    """Return what a summary shows by its first measure: the best system, differences from the baseline, and limits."""
     rows = headline(summary)
     best, of_rows = best_row(rows), runs_of(rows, runs)
     tested = rows.filter(pl.col("p_value").is_not_null())
     bases = list(tested["baseline"].unique(maintain_order=True))
-    against = [] if not bases else _against(tested.filter(baseline=bases[0]), scores, runs, draws)
+    against = [] if not bases else _against(tested.filter(baseline=bases[0]))
     if not bases:
         single = rows["label"].n_unique() == 1
         against = ["One system: there is nothing to test it against." if single else "No difference was tested."]
@@ -175,14 +170,13 @@ def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -
     )
 
 
-def _against(tested: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> list[str]:
+def _against(tested: pl.DataFrame) -> list[str]:
     """Return the sentences on differences from a baseline: shown, equivalent, and not shown."""
     texts: dict[str, list[str]] = {finding: [] for finding in FINDINGS}
     for row in tested.iter_rows(named=True):
-        change = _change(row, scores, runs, draws)
-        finding = _finding(row, change["difference"])
-        details = [_interval(change), f"p {_p(row['p_adjusted'])}"]
-        shown = None if change["low"] is None else change["low"] > 0 or change["high"] < 0
+        finding, low, high = (row[name] for name in ("finding", "difference_low", "difference_high"))
+        details = [points((row["difference"], low, high)), f"p {_p(row['p_adjusted'])}"]
+        shown = None if low is None else low > 0 or high < 0
         if finding != _EQUIVALENT and shown not in (None, finding != _UNKNOWN):
             details.append("test and interval disagree")
         if finding == _UNKNOWN and row["detectable"] is not None:
@@ -201,38 +195,20 @@ def _against(tested: pl.DataFrame, scores: pl.DataFrame, runs: pl.DataFrame, dra
     return sentences
 
 
-def _change(row: Mapping[str, Any], scores: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> dict[str, Any]:
-    """Return the difference of a row of a summary from its baseline, with its interval."""
-    of_pair = scores.filter(pl.col("pool").is_in(row["pools"]), pl.col("label").is_in([row["baseline"], row["label"]]))
-    differences = compare_pairs(of_pair, runs, (row["baseline"], row["label"]), [row["measure"]], draws)
-    change: dict[str, Any] = differences.filter(pl.col("field").eq_missing(row["field"])).row(0, named=True)
-    return change
-
-
-def _finding(row: Mapping[str, Any], difference: float) -> str:
-    """Return the finding of a tested row of a summary, one of :data:`pipeline.scores.compare.FINDINGS`."""
-    if row["marked"]:
-        return _BETTER if difference * sign_of(row["measure"]) > 0 else _WORSE
-    return _EQUIVALENT if row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"] else _UNKNOWN
-
-
 def _elsewhere(summary: pl.DataFrame, best: Mapping[str, Any]) -> Iterator[str]:
     """Yield how a system fares in the fields, or at the sizes, of its table: its figures, and how it differs."""
     of_table = summary.filter(pl.col("field").ne_missing(AVERAGE), table=best["table"], measure=best["measure"])
-    rows, keys = of_table.filter(label=best["label"]), ["field", "size"]
+    rows = of_table.filter(label=best["label"])
     if rows.height < 2:
         return
     is_by_field = best["over"] == "fields"
-    bases = of_table.filter(label=best["baseline"] or "").select(*keys, base="value")
     found: dict[str, list[str]] = {}
-    for row in rows.join(bases, on=keys, nulls_equal=True, maintain_order="left").iter_rows(named=True):
-        if row["p_value"] is not None:
-            place = row["field"] if is_by_field else format_count(row["size"])
-            found.setdefault(_finding(row, row["value"] - row["base"]), []).append(place)
+    for row in rows.filter(pl.col("finding").is_not_null()).iter_rows(named=True):
+        found.setdefault(row["finding"], []).append(row["field"] if is_by_field else format_count(row["size"]))
     texts = [f"{name} {'in' if is_by_field else 'at'} {_listed(found[name])}" for name in FINDINGS if name in found]
     ends = rows.sort("value" if is_by_field else "size")[:: rows.height - 1]
     values = [f"{percent(value)} ({field if is_by_field else format_count(size)})" for field, size, value in
-              ends.select(*keys, "value").iter_rows()]  # fmt: skip
+              ends.select("field", "size", "value").iter_rows()]  # fmt: skip
     kind = "fields" if is_by_field else "pool sizes"
     yield (
         f"Over the {rows.height} {kind}, {label_of(best['measure'])} of {best['label']} goes from {' to '.join(values)}"

@@ -20,6 +20,7 @@ from pipeline.scores.average import (
     families,
     in_order,
     require_same_queries,
+    with_findings,
 )
 from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import ASKED
@@ -59,12 +60,16 @@ SUMMARY = {
     "high": pl.Float64,
     "level": pl.Float64,
     "interval": pl.String,
+    "difference": pl.Float64,
+    "difference_low": pl.Float64,
+    "difference_high": pl.Float64,
     "p_value": pl.Float64,
     "p_adjusted": pl.Float64,
     "tests": pl.Int64,
     "margin": pl.Float64,
     "p_equivalent": pl.Float64,
     "detectable": pl.Float64,
+    "finding": pl.String,
     "baseline": pl.String,
     "best": pl.Boolean,
     "marked": pl.Boolean,
@@ -91,10 +96,11 @@ are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an averag
 ``value`` is the mean over ``samples`` of the mean over queries, a fraction, ``deviation`` the standard deviation over
 samples (null for one).
 ``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
-those of :class:`pipeline.scores.average.Draws`. ``p_value`` is from the paired permutation test, ``p_adjusted``
-corrected over the ``tests`` of one system and measure in a table, ``p_equivalent`` from the test of equivalence within
-the ``margin``, if one is set, and ``detectable`` the smallest difference that the queries show
-(:data:`pipeline.measure.design.DIFFERENCE`).
+those of :class:`pipeline.scores.average.Draws`. ``difference`` is that to the ``baseline`` with its interval, and
+``finding`` one of :data:`pipeline.scores.average.FINDINGS`, by the corrected test. ``p_value`` is from the paired
+permutation test, ``p_adjusted`` corrected over the ``tests`` of one system and measure in a table, ``p_equivalent``
+from the test of equivalence within the ``margin``, if one is set, and ``detectable`` the smallest difference that the
+queries show (:data:`pipeline.measure.design.DIFFERENCE`).
 ``trained_on`` is the training data of the encoders, such as ``citations to 2021``. ``best`` marks the best system of
 one depth on one pool. Columns that differ between the rankings of a figure are null.
 """
@@ -187,7 +193,7 @@ def _summarise_kind(
         ["table", "place"],
         {"label": labels, "measure": measures},
     )
-    summary = _mark_best(_frame(every, runs, draws))
+    summary = with_findings(_mark_best(_frame(every, runs, draws)), draws)
     marked = (pl.col("p_adjusted") < draws.alpha).fill_null(value=False)
     return summary.with_columns(pl.lit(requested_baseline, pl.String).alias("requested_baseline"), marked=marked)
 
@@ -306,6 +312,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
 _OF_FIGURE = (
     *("table", "over", "field", "size", "label", "measure", "value", "deviation", "low", "high", "interval", "queries"),
     *("positives", "pools", "baseline", "p_value", "p_adjusted", "tests", "permutations", "p_equivalent", "detectable"),
+    *("difference", "difference_low", "difference_high"),
 )
 """Columns of a summary that :func:`_figures` computes."""
 
@@ -330,8 +337,11 @@ def of_fewer_samples() -> pl.Expr:
     return samples < samples.max().over(COLUMN)
 
 
-_LEFT_OUT = ("table", "over", "requested_baseline", "alpha", "best", "marked")
-"""Columns of a summary that concern only its display."""
+_LEFT_OUT = (
+    *("table", "over", "requested_baseline", "alpha", "best", "marked"),
+    *("difference", "difference_low", "difference_high", "finding"),
+)
+"""Columns of a summary that concern only its display and the sentences of its page."""
 
 _FIGURES = (
     *("field", "size", "measure", "value", "deviation", "low", "high", "samples", "queries", "positives", "pools"),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
@@ -35,7 +35,7 @@ from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.retrieve.java import anserini_version
 from pipeline.retrieve.lucene import ANALYZER
-from pipeline.stages.ranking_file import config_of, open_pool, slug_of, stored_segments, write_ranking
+from pipeline.stages.ranking_file import open_pool, stored_segments, write_ranking
 from pipeline.stages.settings import DEFAULT_DEPTH
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def terms_tasks(corpus: Artifact, pool: Task | Artifact) -> dict[str, Task]:
     all terms of the pool.
     """
     tasks: dict[str, Task] = {"paper": _terms_task(corpus, pool, "paper")}
-    if config_of(pool)["queries_are"] == "texts":
+    if canonical(pool.config)["queries_are"] == "texts":
         tasks["query"] = _terms_task(corpus, pool, "query")
     return tasks
 
@@ -116,7 +116,7 @@ def _terms_task(corpus: Artifact, pool: Task | Artifact, role: Role) -> Task:
     identity = digest({"version": _TERMS_VERSION, "corpus": corpus.id, "config": config})
     folder = f"{TERMS}/{corpus.manifest.slug}{'' if role == 'paper' else f'-{role}'}-{identity[:SHORT_ID]}"
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("terms", _TERMS_VERSION, folder, slug_of(pool), config, inputs, functools.partial(_analyse, role))
+    return Task("terms", _TERMS_VERSION, folder, pool.slug, config, inputs, functools.partial(_analyse, role))
 
 
 def _analyse(role: Role, inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
@@ -194,7 +194,7 @@ def lucene_task(corpus: Artifact, pool: Task | Artifact) -> Task:
         return out.counts(FOLDER)
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
-    return Task("index", 2, LUCENE, slug_of(pool), AnalyzerConfig(*installed_analyzer()), inputs, run)
+    return Task("index", 2, LUCENE, pool.slug, AnalyzerConfig(*installed_analyzer()), inputs, run)
 
 
 def bm25_ranking_task(
@@ -221,7 +221,7 @@ def bm25_ranking_task(
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     if tuning is not None:
         inputs["tuning"] = tuning
-    slug = f"bm25-{k1:g}-{b:g}-{slug_of(pool)}"
+    slug = f"bm25-{k1:g}-{b:g}-{pool.slug}"
     config = Bm25Config(*installed_analyzer(), k1, b, depth)
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=indexes)
 

@@ -246,8 +246,8 @@ class Chain(Ranked):
 
     def _scored(self, pool: Task, ranking: Task, system: Name, **origin: Any) -> Evaluation:
         scores = score_tasks(
-            ranking, pool, self.corpus, system=system, sample=int(canonical(pool.config)["sample"]), depth=self.depth,
-            measures=self.measures, missing_positives=self.missing_positives, engine=self.measure_engine,
+            ranking, pool, self.corpus, system=system, depth=self.depth, measures=self.measures,
+            missing_positives=self.missing_positives, engine=self.measure_engine,
         )  # fmt: skip
         return Evaluation(ranking, scores, system, **origin)
 

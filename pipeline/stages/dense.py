@@ -45,7 +45,7 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 from pipeline.stages.settings import DEFAULT_DEPTH
 
 SKIPPED = "exact, of those with a vector"
@@ -288,7 +288,7 @@ def dense_ranking_task(
     )
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
-    return Task("search", 2, RANKINGS, f"{model.slug}-{slug_of(pool)}", config, inputs, units=units)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{pool.slug}", config, inputs, units=units)
 
 
 def approximate_ranking_task(
@@ -335,7 +335,7 @@ def approximate_ranking_task(
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
     config = DenseConfig(model.distance, depth, settings, *model.view)
-    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.slug}-{slug_of(pool)}", config, inputs, run)
+    return Task("search", 2, RANKINGS, f"{model.slug}-{settings.slug}-{pool.slug}", config, inputs, run)
 
 
 def _inputs(

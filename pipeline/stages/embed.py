@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID, digest
+from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
@@ -39,7 +39,7 @@ from pipeline.encode.store import (
 from pipeline.encode.trained import recorded
 from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
-from pipeline.stages.ranking_file import config_of, open_pool, slug_of, stored_segments
+from pipeline.stages.ranking_file import open_pool, stored_segments
 
 _VERSION, _TRANSFORMER_VERSION = 1, 3
 """Versions of the stage: for other encoders, and for transformers."""
@@ -62,7 +62,7 @@ def embed_tasks(corpus: Artifact, pool: Task | Artifact, model: Model) -> dict[R
     A segment holds the vectors that earlier segments lack. Its store has all vectors of the pool:
     ``store_of(runner.make(task))``.
     """
-    if config_of(pool)["queries_are"] != "texts":
+    if canonical(pool.config)["queries_are"] != "texts":
         papers: dict[Role, Task] = {"paper": _embed_task(corpus, pool, model, "paper")}
         querying = query_paper_model(model)
         return papers if querying == model else {**papers, "query": _embed_task(corpus, pool, querying, "query_paper")}
@@ -166,7 +166,7 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
     fit = fit_task(corpus, model)
     if fit is not None:
         inputs["fit"] = fit
-    return Task("embed", _version(model.spec), folder, slug_of(pool), config, inputs, units=Embedding(model, role))
+    return Task("embed", _version(model.spec), folder, pool.slug, config, inputs, units=Embedding(model, role))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.ranking_file import slug_of
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
         identity = dataclasses.replace(config, validation_queries=None)
     builder = PoolBuilder(config, tuple(exclude), read_ids(exclude))
     version = 3 if config.queries_are == "texts" else 1
-    return Task("pool", version, POOLS, f"{slug_of(corpus)}-{config.slug}", identity, inputs, builder)
+    return Task("pool", version, POOLS, f"{corpus.slug}-{config.slug}", identity, inputs, builder)
 
 
 def validation_task(pool: Task) -> Task | None:

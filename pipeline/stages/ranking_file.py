@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import canonical
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Task
@@ -52,17 +51,6 @@ def open_pool(inputs: Inputs) -> Pool:
     return Pool(inputs["pool"], Corpus(inputs["corpus"]))
 
 
-def slug_of(pool: Task | Artifact) -> str:
-    """Return the readable name of a pool."""
-    return pool.slug if isinstance(pool, Task) else pool.manifest.slug
-
-
-def config_of(pool: Task | Artifact) -> Mapping[str, Any]:
-    """Return the settings of a pool as plain data."""
-    config: Mapping[str, Any] = canonical(pool.config) if isinstance(pool, Task) else pool.manifest.config
-    return config
-
-
 def stored_segments(root: Path, tasks_of: Callable[[Artifact], Iterable[Task]]) -> list[Task]:
     """Return the tasks of the published segments of a store, to repair damaged ones.
 
@@ -79,14 +67,3 @@ def stored_segments(root: Path, tasks_of: Callable[[Artifact], Iterable[Task]]) 
 def settings_of(ranking: Manifest) -> dict[str, Any]:
     """Return all settings that determine a ranking, besides its pool, as plain data."""
     return {**ranking.config, **{name: ranking.provenance[name] for name in RECORDED if name in ranking.provenance}}
-
-
-def without_vectors(counts: Counts) -> list[str]:
-    """Return the note of a table on a ranking's papers without a vector; empty if all have one."""
-    candidates, queries = (counts.get(f"{name}_without_vector", 0) for name in ("candidates", "queries"))
-    if not (candidates or queries):
-        return []
-    return [
-        f"no vector for {candidates:,} of {counts['candidates']:,} candidates and {queries:,} of "
-        f"{counts['queries']:,} queries"
-    ]

@@ -31,7 +31,7 @@ from pipeline.measure.inputs import Qrels, RankedRun, column
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.stages.ranking_file import open_pool, read_ranking, settings_of, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, settings_of, write_ranking
 from pipeline.stages.systems import Baseline
 
 
@@ -66,7 +66,7 @@ def baseline_task(corpus: Artifact, pool: Task | Artifact, baseline: Baseline, *
         row, score = (np.concatenate(columns) for columns in zip(*ranked, strict=True))
         return write_ranking(Ranking.from_counts(counts, row, score), opened_pool, depth, out)
 
-    return Task("search", 3, RANKINGS, f"{config.order}-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
+    return Task("search", 3, RANKINGS, f"{config.order}-{pool.slug}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _by_attribute(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
@@ -142,7 +142,7 @@ def import_task(
         say(f"run {name}: {_summary(counts)}")
         return counts
 
-    return Task("import", 2, RANKINGS, f"import-{slug_of(pool)}", config, {"corpus": corpus, "pool": pool}, run)
+    return Task("import", 2, RANKINGS, f"import-{pool.slug}", config, {"corpus": corpus, "pool": pool}, run)
 
 
 def _summary(counts: Counts) -> str:
@@ -220,7 +220,7 @@ def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts:
         return {"queries": len(scored), "points": len(points), "weights": weights, "map": values[best]}
 
     inputs = _inputs(corpus, pool, rankings)
-    return Task("weigh", 1, FOLDER, f"wsum-{slug_of(pool)}", WeighConfig(parts, depth, STEP), inputs, run)
+    return Task("weigh", 1, FOLDER, f"wsum-{pool.slug}", WeighConfig(parts, depth, STEP), inputs, run)
 
 
 def fusion_task(
@@ -250,7 +250,7 @@ def fusion_task(
         return write_ranking(ranking, opened_pool, depth, out)
 
     inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})
-    return Task("search", 1, RANKINGS, f"{method}-{slug_of(pool)}", FusionConfig(method, depth, parts), inputs, run)
+    return Task("search", 1, RANKINGS, f"{method}-{pool.slug}", FusionConfig(method, depth, parts), inputs, run)
 
 
 def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:

@@ -37,7 +37,7 @@ from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
 from pipeline.encode.trained import recorded
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
-from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 
 UNIT_PAIRS = 4_096
 """Maximum number of pairs per unit, unless one query has more; a killed run resumes after the last finished unit."""
@@ -144,7 +144,7 @@ def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: M
     """Return the task that reranks the first ``head`` entries of a ranking of a pool by a reranker."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
     config = RerankConfig(model.spec, head)
-    return Task("rerank", 3, RANKINGS, f"rerank-{slug_of(pool)}", config, inputs, units=Reranking(model, head))
+    return Task("rerank", 3, RANKINGS, f"rerank-{pool.slug}", config, inputs, units=Reranking(model, head))
 
 
 def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:

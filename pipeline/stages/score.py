@@ -24,13 +24,10 @@ from pipeline.encode.names import Name
 from pipeline.measure.engines import check_engine, evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun, check_candidates, column
 from pipeline.measure.measures import DEFAULT, Measure, check_depth, parse_measures, within
-from pipeline.stages.ranking_file import config_of, open_pool, slug_of, without_vectors
+from pipeline.stages.ranking_file import open_pool
 
 MISSING_POSITIVES = ("ignore", "count")
 """Positives that the corpus lacks: ``ignore`` drops them, ``count`` keeps them in denominators, as trec_eval does."""
-
-_PARAMETERS = ("k1", "b")
-"""Settings of a ranking that tables show besides its system, whose name may not include them."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class ScoreConfig:
 
     Attributes:
         system: name of the system that was ranked.
-        sample: sample of the pool, from 1.
+        sample: sample of the pool, from 1; of a pool without samples 1.
         measures: canonical names, in canonical order.
         missing_positives: whether denominators ``count`` positives that the corpus lacks, as trec_eval does, or
             ``ignore`` them.
@@ -57,7 +54,6 @@ def score_tasks(
     corpus: Artifact,
     *,
     system: str | Name,
-    sample: int,
     depth: int,
     measures: tuple[str, ...] = (),
     **options: str,
@@ -73,7 +69,7 @@ def score_tasks(
     default = tuple(map(str, within(DEFAULT, depth)))
     names = map(str, sorted(requested, key=lambda measure: measure.order))
     return tuple(
-        score_task(ranking, pool, corpus, system=system, sample=sample, measures=task_measures, **options)
+        score_task(ranking, pool, corpus, system=system, measures=task_measures, **options)
         for task_measures in (default, *((name,) for name in names if name not in default))
     )
 
@@ -84,7 +80,6 @@ def score_task(
     corpus: Artifact,
     *,
     system: str | Name,
-    sample: int,
     measures: tuple[str, ...],
     missing_positives: str = "ignore",
     engine: str = "numpy",
@@ -100,18 +95,17 @@ def score_task(
 
     Raises:
         InputError: a measure or the engine is unknown; or missing positives shall count in a pool that cannot have
-            any. When run: the ranking lacks a query, contains a paper that is not a candidate, or is not in order; or
-            ``sample`` is not the pool's.
+            any. When run: the ranking lacks a query, contains a paper that is not a candidate, or is not in order.
     """
     check_engine(engine)
     _check_missing_positives(missing_positives, pool)
     parsed = sorted(parse_measures(measures), key=lambda measure: measure.order)
     name = Name(system) if isinstance(system, str) else system
+    sample = canonical(pool.config).get("sample", 1)
     config = ScoreConfig(name.title, sample, tuple(map(str, parsed)), missing_positives)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         opened_pool = open_pool(inputs)
-        _require_sample(opened_pool, sample)
         _require_all_queries(inputs["ranking"], opened_pool)
         table = inputs["ranking"].arrow("ranking.arrow")
         ranked = RankedRun.from_table(table, opened_pool)
@@ -120,17 +114,14 @@ def score_task(
         values = evaluate_all(judged, ranked, parsed, engine)
         _require_rated(opened_pool, parsed, values)
         out.arrow("scores.arrow", _table(config, opened_pool, values), SCORES)
-        settings = inputs["ranking"].manifest.config
-        parameters = [f"{name}={settings[name]:g}" for name in _PARAMETERS if name in settings]
-        parameters += without_vectors(inputs["ranking"].manifest.counts)
-        out.note(corpus=inputs["corpus"].name, parameters=", ".join(parameters), system=canonical(name))
+        out.note(corpus=inputs["corpus"].name, system=canonical(name))
         counts = counts_of(table, ranked, judged)
         scored = int(np.count_nonzero(judged.positives()))
         return {"queries": scored, "positives_not_in_collection": opened_pool.missing.num_rows, **counts}
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
-    return Task("score", 1, FOLDER, f"{slug}-{slug_of(pool)}", config, inputs, run)
+    return Task("score", 1, FOLDER, f"{slug}-{pool.slug}", config, inputs, run)
 
 
 def counts_of(table: pa.Table, ranked: RankedRun, judged: Qrels) -> Counts:
@@ -149,9 +140,9 @@ def counts_of(table: pa.Table, ranked: RankedRun, judged: Qrels) -> Counts:
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
     allowed = " or ".join(MISSING_POSITIVES)
     require_known(text, MISSING_POSITIVES, f"--missing-positives must be {allowed}, got {text!r}")
-    if text == "count" and config_of(pool)["queries_are"] == "papers":
+    if text == "count" and canonical(pool.config)["queries_are"] == "papers":
         raise InputError(
-            f"the queries of {slug_of(pool)} are papers, whose positives are all in the collection",
+            f"the queries of {pool.slug} are papers, whose positives are all in the collection",
             "Leave --missing-positives out; it is for releases with their own judgements",
         )
 
@@ -163,14 +154,6 @@ def _judgements(pool: Pool, missing_positives: str) -> pa.Table:
     beyond = np.arange(pool.missing.num_rows) + len(pool.corpus)
     missing = pool.missing.add_column(1, JUDGEMENTS.field("row"), pa.array(beyond, pa.uint32()))
     return pa.concat_tables([pool.qrels, missing]).sort_by([("query", "ascending"), ("row", "ascending")])
-
-
-def _require_sample(pool: Pool, sample: int) -> None:
-    pool_sample = pool.artifact.manifest.config.get("sample", sample)
-    if pool_sample != sample:
-        raise InputError(
-            f"{pool.artifact.name} is sample {pool_sample}, not {sample}", f"Score it as sample {pool_sample}"
-        )
 
 
 def _require_all_queries(ranking: Artifact, pool: Pool) -> None:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact, opened, published
+from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, warn
@@ -28,7 +29,7 @@ from pipeline.encode.names import Name
 from pipeline.measure.engines import average_precision
 from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
-from pipeline.stages.ranking_file import config_of, open_pool, slug_of
+from pipeline.stages.ranking_file import open_pool
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System
 from pipeline.stages.titles import is_tuned, shown
@@ -128,7 +129,7 @@ def tune_task(
 
     The artifact is ``grid.arrow``. The counts hold the best point, its MAP, and the MAP of Anserini's default point.
     """
-    settings = config_of(pool)
+    settings = canonical(pool.config)
     if settings["split"] != "validation":
         raise InputError(f"{pool.name} holds test queries", "Tune on validation queries: --split=validation")
 
@@ -166,9 +167,7 @@ def tune_task(
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     config = TuneConfig(*installed_analyzer(), k1, b, _DEPTH, settings)
-    return Task(
-        "tune", _VERSION, TUNINGS, f"bm25-{slug_of(pool)}", config, inputs, run, derived=terms_tasks(corpus, pool)
-    )
+    return Task("tune", _VERSION, TUNINGS, f"bm25-{pool.slug}", config, inputs, run, derived=terms_tasks(corpus, pool))
 
 
 def tune_tasks(corpus: Artifact, selected: Selection) -> list[Task]:
@@ -205,7 +204,7 @@ def stored_tuning_tasks(root: Path, corpus: Artifact) -> list[Task]:
     A tuning whose validation pool is gone, or that used another grid, is left out.
     """
     pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus.id)
-    tasks = [tune_task(corpus, pool) for pool in pools if config_of(pool)["split"] == "validation"]
+    tasks = [tune_task(corpus, pool) for pool in pools if canonical(pool.config)["split"] == "validation"]
     return [task for task in tasks if task.path(root).exists()]
 
 

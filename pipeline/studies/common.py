@@ -109,7 +109,7 @@ def pool_result(
             *parts,
             browser(runs, scores, measures, draws, types=types),
         ],
-        findings=findings(summaries[-1], scores, runs, draws),
+        findings=findings(summaries[-1], runs),
         best=best_of(summaries[-1], runs),
     )
 

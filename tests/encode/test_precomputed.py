@@ -332,7 +332,7 @@ def test_papers_without_a_vector(tmp_path: Path) -> None:
     counts = ranking.manifest.counts
     assert (counts["queries"], counts["candidates"], counts["queries_without_results"]) == (4, PAPERS, 1)
     assert (counts["candidates_without_vector"], counts["queries_without_vector"]) == (3, 1)
-    scores = make(tmp_path, score_task(ranking, whole, corpus, system="x", sample=1, measures=("map",)))
+    scores = make(tmp_path, score_task(ranking, whole, corpus, system="x", measures=("map",)))
     assert scores.manifest.counts["queries_without_results"] == 1
     assert scores.manifest.provenance["parameters"] == "no vector for 3 of 40 candidates and 1 of 4 queries"
     message = r"none for 3 of 40 candidates and 1 of 4 queries \(first: 00003, 00011, 00025\).*missing=skip"

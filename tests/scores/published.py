@@ -81,7 +81,6 @@ def score(
     if recorded:
         own["paper"] = Task("embed", 1, "indexes/vectors/x", "vectors", recorded, {}, lambda *_: {})
     ranking = Task("search", 1, RANKINGS, "rank", {"depth": 500, **settings}, own, write)
-    sample = pool.manifest.config["sample"]
     asked = tuple(measures.split(","))
-    task = score_task(ranking, pool, of, system=system, sample=sample, measures=asked, missing_positives=missing)
+    task = score_task(ranking, pool, of, system=system, measures=asked, missing_positives=missing)
     return Runner(root, Resources(workers=1)).make(task)

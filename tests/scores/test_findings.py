@@ -37,7 +37,7 @@ def frame(**facts: Any) -> pl.DataFrame:
 
 
 def found(scores: pl.DataFrame, baseline: str | None = "bm25", draws: Draws = DRAWS) -> tuple[str, ...]:
-    return findings(summarise(scores, baseline=baseline, draws=draws), scores, load_runs(scores), draws)
+    return findings(summarise(scores, baseline=baseline, draws=draws), load_runs(scores))
 
 
 def test_each_conclusion_is_that_of_the_test_with_its_interval() -> None:

@@ -45,13 +45,11 @@ def corpus(tmp_path: Path) -> Artifact:
     return make_corpus(tmp_path, 8, [("00000", "00003"), ("00000", "00005"), ("00001", "00003"), ("00002", "00007")])
 
 
-def make_score(root: Path, corpus: Artifact, run: Run, *, ran: int = 3, sample: int = 2, **pool: Any) -> Artifact:
+def make_score(root: Path, corpus: Artifact, run: Run, *, ran: int = 3, **pool: Any) -> Artifact:
     """Score a run of the papers 0, 1 and 2."""
     opened = make_pool(root, corpus, [0, 1, 2], **{"sample": 2, **pool})
     measures = ("r@30", "map", "ndcg")
-    return make(
-        root, score_task(ranking_task(run, ran), opened, corpus, system="My BM25", sample=sample, measures=measures)
-    )
+    return make(root, score_task(ranking_task(run, ran), opened, corpus, system="My BM25", measures=measures))
 
 
 def test_a_pool_without_a_positive_is_refused(tmp_path: Path) -> None:
@@ -89,7 +87,7 @@ def test_one_row_for_each_query_and_measure(tmp_path: Path, corpus: Artifact) ->
 def test_spelling_and_order_of_measures_are_no_identity(corpus: Artifact, tmp_path: Path) -> None:
     pool, ranking = make_pool(tmp_path, corpus, [0]), ranking_task([{}], 1)
     first, second, third = (
-        score_task(ranking, pool, corpus, system="x", sample=1, measures=measures)
+        score_task(ranking, pool, corpus, system="x", measures=measures)
         for measures in (("map", "recall@30"), ("R@30", "MAP", "map"), ("map",))
     )
     assert first.id == second.id != third.id
@@ -101,7 +99,7 @@ def test_the_default_measures_are_one_artifact_and_each_further_one_is_its_own(
     pool, ranking = make_pool(tmp_path, corpus, [0]), ranking_task([{}], 1)
 
     def tasks(depth: int, *measures: str) -> list[tuple[str, tuple[str, ...]]]:
-        made = score_tasks(ranking, pool, corpus, system="x", sample=1, depth=depth, measures=measures, engine="numpy")
+        made = score_tasks(ranking, pool, corpus, system="x", depth=depth, measures=measures, engine="numpy")
         return [(task.id, task.config.measures) for task in made]
 
     default, *further = tasks(500, "F1", "map", "recall@50")
@@ -144,7 +142,7 @@ def test_positives_that_the_collection_lacks(
     corpus, pool = judged
     assert pool.manifest.counts["positives_not_in_collection"] == 3
     (task,) = score_tasks(
-        ranking_task(RANKED, 4), pool, corpus, system="x", sample=1, depth=500, missing_positives=way, engine=engine
+        ranking_task(RANKED, 4), pool, corpus, system="x", depth=500, missing_positives=way, engine=engine
     )
     scores = make(tmp_path, task)
     values = scores.arrow("scores.arrow").column("value").to_numpy().reshape(len(DEFAULT), -1)
@@ -171,7 +169,7 @@ def test_missing_positives_are_a_setting_of_given_judgements(
 ) -> None:
     pool = make_pool(tmp_path, corpus, [0])
     with pytest.raises(InputError, match=message):
-        score_tasks(ranking_task([{}], 1), pool, corpus, system="x", sample=1, depth=9, missing_positives=way)
+        score_tasks(ranking_task([{}], 1), pool, corpus, system="x", depth=9, missing_positives=way)
 
 
 def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus: Artifact) -> None:
@@ -188,7 +186,6 @@ def test_a_query_without_positive_is_left_out_and_counted(tmp_path: Path, corpus
     ("run", "settings", "message"),
     [
         ([{3: 1.0}, {3: 1.0}, {}], {"ran": 2}, "ran 2 of the 3 queries"),
-        ([{}, {}, {}], {"sample": 1}, "is sample 2, not 1"),
         (
             [{3: 1.0, 5: 0.5}, {4: 1.0}, {}],
             {"candidates": [0, 1, 3, 5, 7]},

@@ -51,7 +51,7 @@ def page_of(
     parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs), *judged_parts(runs)]
     queries = browser(runs, scores, measures, draws)
     parts += [queries] if queries.pools else []
-    shown = findings(selected, scores, runs, draws)
+    shown = findings(selected, runs)
     entry = listing(runs, selected["label"].unique(maintain_order=True), best_of(selected, runs))
     return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry, shown)
 

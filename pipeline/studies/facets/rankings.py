@@ -37,7 +37,7 @@ from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.facets import pools
 from pipeline.studies.facets.pools import FACET, WHOLE
@@ -99,7 +99,7 @@ def rankings(
             model = system.ranker if system and isinstance(system.ranker, Model) else None
             if system is None:
                 config = PairConfig("tfidf", depth=entries)
-                ranking = pairs_task(f"tfidf-{slug_of(pool)}", config, corpus, pool, {}, _tfidf)
+                ranking = pairs_task(f"tfidf-{pool.slug}", config, corpus, pool, {}, _tfidf)
             elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
                 # It encodes the facet's sentences within their abstract, so its queries are papers.
                 pool = pools.facet_pool_task(corpus, facet, WHOLE, relevant)
@@ -197,7 +197,7 @@ def _sentences_task(
         for query, rows in zip(queries, pools.ranked_rows(pool), strict=True):
             yield [score(query, papers[row]) for row in rows.tolist()]
 
-    slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{slug_of(pool)}"
+    slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{pool.slug}"
     config = PairConfig("transport" if transport else "best pair", depth=depth)
     vectors = {str(role): task for role, task in embed_tasks(corpus, pool, whole(model)).items()}
     return pairs_task(slug, config, corpus, pool, {**vectors, **collection}, scores_of)
@@ -249,7 +249,7 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
             yield [-ranked.index(candidate) for candidate in judged]
 
     (content,) = fingerprint([path], path.parent).values()
-    return pairs_task(f"{slug_of(pool)}-file", PairConfig(system, content), corpus, pool, {}, scores_of)
+    return pairs_task(f"{pool.slug}-file", PairConfig(system, content), corpus, pool, {}, scores_of)
 
 
 def ranked_json(pool: Pool, ranking: Ranking) -> str:

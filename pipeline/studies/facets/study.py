@@ -80,7 +80,7 @@ def _rankings(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[Fa
 
 
 def _score_task(recipe: Recipe, corpus: Artifact, ranking: FacetRanking) -> Task:
-    return score_task(ranking.ranking, ranking.pool, corpus, system=ranking.system, sample=1, measures=recipe.measures)
+    return score_task(ranking.ranking, ranking.pool, corpus, system=ranking.system, measures=recipe.measures)
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:

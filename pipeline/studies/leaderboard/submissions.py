@@ -141,11 +141,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
         system = System.run(folder / run_file, name)
         corpus, measures = pool.corpus.artifact, tuple(sorted(claim.scores))
         ranking = import_task(corpus, pool.artifact, folder / run_file, system.name, depth=claim.depth)
-        sample = pool.artifact.manifest.config
-        tasks += score_tasks(
-            ranking, pool.artifact, corpus, system=system.title, sample=sample.get("sample", 1), depth=claim.depth,
-            measures=measures,
-        )  # fmt: skip
+        tasks += score_tasks(ranking, pool.artifact, corpus, system=system.title, depth=claim.depth, measures=measures)
     return workspace.make(tasks)
 
 

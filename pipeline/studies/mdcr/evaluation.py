@@ -29,7 +29,7 @@ from pipeline.retrieve.base import Ranking, no_exclusions
 from pipeline.stages.bm25 import Bm25Config, index_of, installed_analyzer, terms_tasks
 from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.corpus import task_of
-from pipeline.stages.ranking_file import RECORDED, open_pool, read_ranking, slug_of, write_ranking
+from pipeline.stages.ranking_file import RECORDED, open_pool, read_ranking, write_ranking
 from pipeline.stages.score import score_task
 from pipeline.stages.systems import Bm25, System, parse_systems
 from pipeline.stages.tune import tunings_for
@@ -123,7 +123,7 @@ def evaluations_of_lists(
             if index != "field" and isinstance(system.ranker, Bm25):
                 ranking = own_index_task(corpus, pool, pools if index == "corpus" else [], system.ranker, depth)
             complete = complete_task(corpus, pool, ranking, system)
-            score = score_task(complete, pool, corpus, system=evaluation.system, sample=1, measures=MEASURES)
+            score = score_task(complete, pool, corpus, system=evaluation.system, measures=MEASURES)
             score = dataclasses.replace(score, folder=SCORES)
             evaluations.append(Evaluation(complete, (score,), evaluation.system))
     return evaluations
@@ -220,7 +220,7 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], bm25: 
     config = OwnIndexConfig(*installed_analyzer(), bm25.k1, bm25.b, depth, "corpus" if counted else "query")
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
     terms = {f"paper{number}": terms_tasks(corpus, task)["paper"] for number, task in enumerate(counted)}
-    slug = f"bm25-own-{bm25.k1:g}-{bm25.b:g}-{slug_of(pool)}"
+    slug = f"bm25-own-{bm25.k1:g}-{bm25.b:g}-{pool.slug}"
     return Task("search", 2, RANKINGS, slug, config, inputs, run, derived=terms_tasks(corpus, pool) | terms)
 
 

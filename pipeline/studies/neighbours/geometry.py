@@ -20,7 +20,7 @@ from pipeline.encode.spec import EncoderSpec, Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import open_pool, read_ranking, slug_of
+from pipeline.stages.ranking_file import open_pool, read_ranking
 from pipeline.studies.neighbours.corpus import Members
 
 STANDARDISED = "indexes/standardised"
@@ -86,7 +86,7 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
-    folder = f"{STANDARDISED}/{model.slug}-{slug_of(pool)}-{pool.id[:12]}"
+    folder = f"{STANDARDISED}/{model.slug}-{pool.slug}-{pool.id[:12]}"
     return Task("standardise", 1, folder, model.slug, GeometryConfig(model.spec), inputs, run)
 
 

@@ -186,7 +186,7 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
                     standardised = standardised_task(corpus, pool, vectors, model)
                     ranking = dense_ranking_task(corpus, pool, {"paper": standardised}, model, depth=depth)
                     system_name = system.name + STANDARDISED
-                    scores = score_tasks(ranking, pool, corpus, system=system_name, sample=1, depth=depth)
+                    scores = score_tasks(ranking, pool, corpus, system=system_name, depth=depth)
                     rankings.append(RankedPool(pool, system_name, ranking, scores))
     return rankings
 
