@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -36,58 +36,21 @@ from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import score_files
 from pipeline.scores.labels import labelled
-from pipeline.scores.layout import TABLE_MEASURES, build_tables, select_measures
+from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.notes import notes_on_systems
-from pipeline.scores.page.report import page_of
+from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
 from pipeline.scores.store import runs_of, stored, values
-from pipeline.scores.summary import USUAL, exported, summarise, summarise_samples
+from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.settings import CHOICE
 from pipeline.stages.titles import stored_names
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
 _KINDS = ("markdown", "csv", "latex", "figures", "page")
-
-
-class Report(NamedTuple):
-    """Results on one kind of pool.
-
-    Attributes:
-        runs: labelled rankings, columns :data:`pipeline.scores.frames.RUNS`.
-        scores: scores of their queries, columns :data:`pipeline.scores.frames.VALUES`.
-        summary: figures of all measures, columns :data:`pipeline.scores.summary.SUMMARY`.
-        draws: settings of the intervals and tests.
-        measures: measures shown in tables, in order.
-    """
-
-    runs: pl.DataFrame
-    scores: pl.DataFrame
-    summary: pl.DataFrame
-    draws: Draws
-    measures: Sequence[str]
-
-    @property
-    def samples(self) -> pl.DataFrame:
-        """The figures of each single sample."""
-        return summarise_samples(self.scores, self.runs, self.draws)
-
-    @property
-    def shown(self) -> pl.DataFrame:
-        """The figures of the measures shown."""
-        return select_measures(self.summary, self.measures)
-
-    @property
-    def figures(self) -> pl.DataFrame:
-        """All figures, then those of each single sample."""
-        return exported(pl.concat([self.summary, self.samples]))
-
-    def text(self, output: str = "terminal", **look: Any) -> str:
-        """Return the tables of the measures shown."""
-        return "\n".join(render_table(table, output, **look) for table in build_tables(self.shown, self.runs))
 
 
 def choice_of(options: argparse.Namespace) -> dict[str, Any]:
@@ -177,10 +140,7 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
         files.remove_abandoned(folder)
         for path in written:
             if path.name == NAME:
-                page = page_of(
-                    report.runs, report.scores, report.summary, report.samples, report.measures, report.draws
-                )
-                write_page(page, folder)
+                write_page(page_of(report), folder)
             elif path.suffix == ".csv":
                 files.write_text(path, as_csv(report.figures))
             else:
@@ -205,7 +165,7 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
         summary = summarise(values_of, of_kind, baseline=baseline or USUAL, sort=sort, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in requested if name in scored] or scored
-        reports.append(Report(of_kind, values_of, summary, draws, measures_shown))
+        reports.append(Report(of_kind, values_of, summary, measures_shown, draws))
     return reports
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, require_known
 
 SHORT_ID = 12
 """Hex digits of an identity in folder names."""
@@ -84,8 +84,7 @@ def from_mapping(cls: type[_C], values: Mapping[str, Any]) -> _C:
     """Return a configuration dataclass with ``values``; raise InputError for an unknown key."""
     names = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
     for key in values:
-        if key not in names:
-            raise InputError(f"{cls.__name__} has no setting {key!r}", nearest(key, names))
+        require_known(key, names, f"{cls.__name__} has no setting {key!r}")
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_o
 
 from pipeline.core.config import format_count, parse_count
 from pipeline.core.door import may_be_empty, require
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
 
 Count = int | Literal["all"]
 _C = TypeVar("_C")
@@ -277,7 +277,6 @@ def read(known: Mapping[str, Setting], values: Mapping[str, Any], suggestions: S
         InputError: a setting is unknown or its value is invalid.
     """
     for name in values:
-        if name not in known:
-            raise InputError(f"there is no setting {name!r}", nearest(name, [*known, *suggestions]))
+        require_known(name, [*known, *suggestions], f"there is no setting {name!r}")
     converted = {name: known[name].read(value) for name, value in values.items() if value is not None}
     return {name: converted[name] for name in known if name in converted}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from pipeline.core.config import canonical, from_mapping
-from pipeline.core.errors import InputError, StageError, nearest
+from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.install import pip
 from pipeline.core.settings import convert
 from pipeline.encode import hub, recipes, shape
@@ -99,8 +99,7 @@ def registered() -> list[Kind]:
 
 def find(name: str) -> Kind:
     """Return the kind of that name."""
-    if name not in _kinds:
-        raise InputError(f"there is no kind of encoder {name!r}", nearest(name, _kinds))
+    require_known(name, _kinds, f"there is no kind of encoder {name!r}")
     return _kinds[name]
 
 

@@ -17,16 +17,7 @@ _PRECISION = "compute precision of encoders: fp32, fp16 or bf16"
 class Ranked:
     """How pools are ranked and scored.
 
-    Attributes:
-        depth: entries ranked per query.
-        engine: engine of dense search: ``auto``, ``exact`` or ``faiss``, which give the same ranking; or an index
-            such as ``faiss:HNSW32`` (:func:`pipeline.retrieve.engines.parse_settings`), which is evaluated after
-            exact search.
-        bm25_engine: the ranking is the same.
-        measures: measures to score besides the default ones.
-        missing_positives: positives that the collection lacks.
-        measure_engine: the scores are the same.
-        allow_unknown: whether queries and documents of imported runs that a pool lacks are left out and counted.
+    An index of Faiss is evaluated after exact search (:func:`pipeline.retrieve.engines.parse_settings`).
     """
 
     allow_unknown: bool = setting(False, "run:FILE: leave out what a pool does not have")

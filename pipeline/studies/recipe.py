@@ -15,7 +15,7 @@ import msgspec
 
 from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.settings import convert, required, settings_of
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.data import DATA
@@ -95,8 +95,7 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
     for name in changes:
-        if name not in fields and name not in rules:
-            raise InputError(f"the recipe {path} has no setting {name}", nearest(name, [*fields, *rules]))
+        require_known(name, [*fields, *rules], f"the recipe {path} has no setting {name}")
     values |= changes
     missing = [name for name, field in fields.items() if name not in values and field.default is dataclasses.MISSING]
     if missing:

@@ -22,7 +22,7 @@ from pipeline.scores.comparison import tables_of as comparison_tables
 from pipeline.scores.frames import load_runs
 from pipeline.scores.given import compare, summarise
 from pipeline.scores.labels import labelled
-from pipeline.scores.page.report import page_of
+from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
 from pipeline.scores.summary import exported, summarise_samples
 from tests.builders import make_corpus
@@ -194,7 +194,7 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     assert "Collection: 8 documents, 3 queries, 4 positives." in table.notes
     told = " ".join(table.notes)
     assert not [rule for rule in ("drawn", "sample ", "year", "nested", "citation", "abstract") if rule in told]
-    page = page_of(runs, scores, summary, summarise_samples(scores, load_runs(scores), draws), ["map"])
+    page = page_of(Report(runs, scores, summary, ["map"], draws))
     assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
     differences = compare(scores, "bm25", "lsa", draws=draws)
     (table,) = comparison_tables(differences, pl.DataFrame(schema=QUERIES))

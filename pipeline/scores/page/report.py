@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import polars as pl
 
@@ -14,25 +16,55 @@ from pipeline.scores.caption import collection, listing, pool_text, provenance, 
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.findings import best_row, findings, headline
 from pipeline.scores.judged import judged_parts
-from pipeline.scores.layout import leaderboard, runs_of, select_measures, table_of
+from pipeline.scores.layout import build_tables, leaderboard, runs_of, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
-from pipeline.scores.summary import exported
+from pipeline.scores.render import render_table
+from pipeline.scores.summary import exported, summarise_samples
 from pipeline.scores.tables import label_of, percent
 
 
-def page_of(
-    runs: pl.DataFrame,
-    scores: pl.DataFrame,
-    summary: pl.DataFrame,
-    samples: pl.DataFrame,
-    measures: Sequence[str],
-    draws: Draws = PROTOCOL,
-) -> Page:
-    """Return the page of a report on one kind of pool; ``samples`` are the figures of each single sample.
+@dataclass(frozen=True, eq=False)
+class Report:
+    """Results on one kind of pool.
 
-    With one pool, its table replaces the leaderboard, and each figure opens its provenance.
+    Attributes:
+        runs: labelled rankings, columns :data:`pipeline.scores.frames.RUNS`.
+        scores: scores of their queries, columns :data:`pipeline.scores.frames.VALUES`.
+        summary: figures of all measures, columns :data:`pipeline.scores.summary.SUMMARY`.
+        measures: measures shown in tables, in order.
+        draws: settings of the intervals and tests.
     """
+
+    runs: pl.DataFrame
+    scores: pl.DataFrame
+    summary: pl.DataFrame
+    measures: Sequence[str]
+    draws: Draws = PROTOCOL
+
+    @cached_property
+    def samples(self) -> pl.DataFrame:
+        """The figures of each single sample."""
+        return summarise_samples(self.scores, self.runs, self.draws)
+
+    @property
+    def shown(self) -> pl.DataFrame:
+        """The figures of the measures shown."""
+        return select_measures(self.summary, self.measures)
+
+    @property
+    def figures(self) -> pl.DataFrame:
+        """All figures, then those of each single sample."""
+        return exported(pl.concat([self.summary, self.samples]))
+
+    def text(self, output: str = "terminal", **look: Any) -> str:
+        """Return the tables of the measures shown (:func:`pipeline.scores.render.render_table`)."""
+        return "\n".join(render_table(table, output, **look) for table in build_tables(self.shown, self.runs))
+
+
+def page_of(report: Report) -> Page:
+    """Return the page of a report. With one pool, its table replaces the leaderboard, and its figures open theirs."""
+    runs, summary, selected = report.runs, report.summary, report.shown
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
     scope_text = f"{len(fields)} fields" if len(fields) > 1 else scope(runs.row(0, named=True))
@@ -44,12 +76,11 @@ def page_of(
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": pool_text(runs.row(0, named=True))}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
-    selected = select_measures(summary, measures)
     parts: list[Part] = []
     if len(pools) > 1:
-        parts.append(replace(leaderboard(selected, measures), frame=exported(pl.concat([summary, samples]))))
-    parts += [*charts(selected, runs), *_tables(selected, summary, samples, runs), *judged_parts(runs)]
-    queries = browser(runs, scores, measures, draws)
+        parts.append(replace(leaderboard(selected, report.measures), frame=report.figures))
+    parts += [*charts(selected, runs), *_tables(report), *judged_parts(runs)]
+    queries = browser(runs, report.scores, report.measures, report.draws)
     parts += [queries] if queries.pools else []
     shown = findings(selected, runs)
     entry = listing(runs, selected["label"].unique(maintain_order=True), best_of(selected, runs))
@@ -65,15 +96,15 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({scope_text})"
 
 
-def _tables(selected: pl.DataFrame, summary: pl.DataFrame, samples: pl.DataFrame, runs: pl.DataFrame) -> Iterator[Part]:
+def _tables(report: Report) -> Iterator[Part]:
     """Yield each table with all its figures as CSV; a heat map comes before a table of fields."""
-    tables = selected.partition_by("table", maintain_order=True)
+    runs, tables = report.runs, report.shown.partition_by("table", maintain_order=True)
     for number, table in enumerate(tables, 1):
         if table["over"][0] == "fields":
             yield heat(table, runs)
         pools = table.select("field", "size").unique()
-        of_samples = samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
-        figures = summary.filter(pl.col("table") == table["table"][0])
+        of_samples = report.samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
+        figures = report.summary.filter(pl.col("table") == table["table"][0])
         name = f"table-{number}" if len(tables) > 1 else "table"
         own = exported(table).rows(named=True) if len(pools) == len(tables) == 1 else ()
         frame = exported(pl.concat([figures, of_samples]))

@@ -10,13 +10,11 @@ import polars as pl
 
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.frames import load_runs
 from pipeline.scores.given import summarise
 from pipeline.scores.labels import labelled
 from pipeline.scores.page.parts import Page
-from pipeline.scores.page.report import page_of
+from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
-from pipeline.scores.summary import summarise_samples
 from tests.builders import made_up_paper, make_corpus
 from tests.measure.cases import Run
 from tests.scores import published as made
@@ -54,9 +52,7 @@ def report_page(runs: pl.DataFrame, scores: pl.DataFrame) -> Page:
     """The page of a report on these scores."""
     draws = Draws(resamples=50)
     summary = summarise(scores, baseline="bm25", draws=draws)
-    return page_of(
-        runs, scores, summary, summarise_samples(scores, load_runs(scores), draws), ["map", "ndcg", "recall@30"]
-    )
+    return page_of(Report(runs, scores, summary, ["map", "ndcg", "recall@30"], draws))
 
 
 def ranked(system: str, query: int) -> list[int]:
