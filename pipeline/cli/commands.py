@@ -87,7 +87,9 @@ def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespa
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
     from pipeline.cli import study
-    from pipeline.cli.results import check_display, print_scores, recalls
+    from pipeline.cli.results import check_display, print_reports, recalls, reports_of
+    from pipeline.scores.labels import labelled
+    from pipeline.scores.store import runs_of
 
     if study.asks_for_benchmark(options):
         study.score_benchmark(options)
@@ -99,7 +101,7 @@ def score(options: argparse.Namespace) -> None:
     made_ids = {artifact.id for artifact in read.make(runner, tasks, options, stores=True)}
     scored = [evaluation for evaluation in evaluations if evaluation.scores[0].id in made_ids]
     if scored:
-        print_scores(runner, scored, options, recalls(runner, scored))
+        print_reports(reports_of(labelled(runs_of(runner, scored)), options), options, recalls(runner, scored))
 
 
 def tune(options: argparse.Namespace) -> None:

@@ -43,7 +43,7 @@ from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.published import check
 from pipeline.scores.render import check_format, render_table
-from pipeline.scores.store import runs_of, stored, values
+from pipeline.scores.store import stored, values
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.settings import CHOICE
@@ -59,33 +59,15 @@ def choice_of(options: argparse.Namespace) -> dict[str, Any]:
     return settings_of_choice(**read.given_pools(options), **chosen)
 
 
-def print_scores(
-    runner: Runner,
-    scored: Sequence[Evaluation],
-    options: argparse.Namespace,
-    approximate: Sequence[dict[str, Any]] = (),
-) -> None:
-    """Print the scores of evaluations, as a table or as JSON.
-
-    ``approximate`` are rows of :func:`recalls`, printed below the table, or in JSON under this name.
-    """
-    print_reports(reports_of(labelled(runs_of(runner, scored)), options), options, approximate)
-
-
-def print_last(root: Path, options: argparse.Namespace) -> None:
-    """Print the table with the newest ranking."""
-    _table_format(options)
-    runs = _choose_runs(root, choice_of(options))
-    newest = runs.filter(pl.col("published") == pl.col("published").max())
-    print_reports(reports_of(runs.filter(kind=newest["kind"][0]), options), options)
-
-
-def print_table(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options choose, or compare them with a golden table (``--check``)."""
+def print_scores(root: Path, options: argparse.Namespace) -> None:
+    """Print the scores that the options choose or the table with the newest ranking, or compare with ``--check``."""
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
-    _table_format(options)  # before scores are read
-    reports = reports_of(_choose_runs(root, choice_of(options)), options)
+    check_display(options)  # before scores are read
+    runs = _choose_runs(root, choice_of(options))
+    if options.what == "last":
+        runs = runs.filter(kind=runs.filter(pl.col("published") == pl.col("published").max())["kind"][0])
+    reports = reports_of(runs, options)
     if not options.check:
         print_reports(reports, options)
         return
@@ -176,27 +158,24 @@ def draws_of(options: argparse.Namespace) -> Draws:
 
 
 def check_display(options: argparse.Namespace) -> None:
-    """Check the options of a table, before anything is made for it."""
-    _table_format(options)
+    """Check the options of a table, before anything is made or read for it."""
+    if options.format is not None:
+        check_format(options.format)
+        if options.json:
+            raise InputError("--format cannot be combined with --json", "Give one of them")
     draws_of(options)
     if options.sort:
         parse_measures(options.sort)
 
 
-def _table_format(options: argparse.Namespace) -> str | None:
-    output: str | None = getattr(options, "format", None)
-    if output is not None:
-        check_format(output)
-        if options.json:
-            raise InputError("--format cannot be combined with --json", "Give one of them")
-    return output
-
-
 def print_reports(
     reports: Sequence[Report], options: argparse.Namespace, approximate: Sequence[dict[str, Any]] = ()
 ) -> None:
-    """Print tables, or all measures as JSON or CSV; ``approximate`` as in :func:`print_scores`."""
-    output = _table_format(options) or "terminal"
+    """Print tables, or all measures as JSON or CSV.
+
+    ``approximate`` are rows of :func:`recalls`, printed below the tables, or in JSON under this name.
+    """
+    output = options.format or "terminal"
     if options.json or output == "csv":
         all_figures = pl.concat([report.figures for report in reports])
         if options.json:

@@ -19,10 +19,8 @@ def show(options: argparse.Namespace) -> None:
     """Print one kind of thing: scores, corpora, pools, ..."""
     options.what = options.what or ("table" if options.given - {*RUNNING} | options.given & {"json"} else "last")
     root = read.runner(options).root
-    if options.what == "last":
-        results.print_last(root, options)
-    elif options.what == "table":
-        results.print_table(root, options)
+    if options.what in ("last", "table"):
+        results.print_scores(root, options)
     elif options.what == "corpus":
         _show_corpus(root, options)
     else:

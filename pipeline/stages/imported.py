@@ -42,7 +42,7 @@ _BATCH_BYTES = 2**26
 """Approximate bytes of the vectors of a batch; a process needs three times as much memory."""
 
 
-class _Run(NamedTuple):
+class _Batch(NamedTuple):
     """A sorted batch of one file's vectors, memory-mapped; a row repeats if the file repeats the paper."""
 
     file: int
@@ -50,9 +50,9 @@ class _Run(NamedTuple):
     line_numbers: LineNumbers
     vectors: Matrix
 
-    def part(self, start: int, stop: int) -> _Run:
+    def part(self, start: int, stop: int) -> _Batch:
         """Return the entries from ``start`` to ``stop``."""
-        return _Run(self.file, self.rows[start:stop], self.line_numbers[start:stop], self.vectors[start:stop])
+        return _Batch(self.file, self.rows[start:stop], self.line_numbers[start:stop], self.vectors[start:stop])
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Import(Sharded):
         """Merge the batches, shard by shard, and count papers or queries without a vector."""
         vector_files, units = self.files, sorted(out.plan() or {})
         records = [files.read_json(_record(out.path / unit)) for unit in units]
-        runs = [run for unit in units for run in _runs(out.path / unit, _file_number(unit))]
+        runs = [run for unit in units for run in _batches(out.path / unit, _file_number(unit))]
         model = self._check(vector_files, records, runs)
         if model:
             say(f"{self.model.name}: vectors that S2AG stores of {model}; those of the weights on the hub differ")
@@ -153,7 +153,7 @@ class Import(Sharded):
         )
         return counts
 
-    def _check(self, vector_files: list[VectorFile], records: list[dict[str, Any]], runs: list[_Run]) -> str:
+    def _check(self, vector_files: list[VectorFile], records: list[dict[str, Any]], runs: list[_Batch]) -> str:
         """Return the model named in the files, after checking that all vectors are of one model and dimension."""
         if not runs:
             unknown = next((record["unknown"] for record in records if record["unknown"]), "nothing")
@@ -174,7 +174,7 @@ class Import(Sharded):
             raise InputError(f"{self.model.place} must hold one model's vectors, got {', '.join(models)}", "Divide it")
         return "".join(models)
 
-    def _merged(self, runs: Sequence[_Run], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
+    def _merged(self, runs: Sequence[_Batch], vector_files: list[VectorFile], corpus: Corpus) -> tuple[Rows, Matrix]:
         """Return rows and vectors of one corpus shard, each paper once; InputError if its vectors differ."""
         runs = [run for run in runs if len(run.rows)]
         rows, line_numbers, vectors = (
@@ -235,11 +235,11 @@ def _schema(dimension: int) -> pa.Schema:
     return vectors_schema(dimension, "float32").append(pa.field("place", pa.int64(), nullable=False))
 
 
-def _runs(unit: Path, file: int) -> Iterator[_Run]:
+def _batches(unit: Path, file: int) -> Iterator[_Batch]:
     for batch in files.read_arrow(unit).to_batches():
         column = batch.column("vector")
         flat = column.flatten().to_numpy().reshape(-1, column.type.list_size)
-        yield _Run(file, batch.column("row").to_numpy(), batch.column("place").to_numpy(), flat)
+        yield _Batch(file, batch.column("row").to_numpy(), batch.column("place").to_numpy(), flat)
 
 
 def _file_number(unit: str) -> int:
