@@ -21,6 +21,7 @@ import pipeline
 from pipeline.cli.arguments import parser
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES, find
+from pipeline.studies.recipe import details_of
 
 ROOT = Path(__file__).parents[1]
 FRAMES = (
@@ -92,6 +93,11 @@ def commands() -> str:
             if rows:
                 title = str(group.title or "")
                 parts += [f"**{title[0].upper()}{title[1:]}**", _table(["option", "meaning"], rows)]
+    parts += ["## Settings of studies", "`mdcr study NAME --set SETTING=VALUE` changes one of a recipe."]
+    for study in map(find, STUDIES):
+        settings = details_of(study.recipe, study.default_recipe).items()
+        rows = [[f"`{name}`", html.escape(text)] for name, text in settings]
+        parts += [f"### {study.name}", _table(["setting", "meaning"], rows)]
     return "\n\n".join(parts)
 
 

@@ -261,6 +261,7 @@ COMMANDS: Mapping[str, Command] = {
         "train:train",
         (_own(some(VARIOUS, "corpus set")),),
         word=word("recipe", str, "a TOML file with its settings, or the name of one of ours"),
+        details="train:details",
     ),
     "leaderboard": Command(
         "write the leaderboard of all that was scored, with intervals, which systems differ, and costs",

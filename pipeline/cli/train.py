@@ -12,7 +12,7 @@ from pipeline.cli.output import as_record, print_counts, print_json
 from pipeline.core.config import canonical
 from pipeline.core.progress import say
 from pipeline.core.workspace import find_corpus
-from pipeline.studies.recipe import find_recipe, read_recipe, with_settings
+from pipeline.studies.recipe import details_of, find_recipe, read_recipe, with_settings
 from pipeline.train.recipe import DRAW, Recipe, formats_entry, systems
 from pipeline.train.stage import draw_task, model_folder, train_task
 
@@ -46,6 +46,11 @@ def train(options: argparse.Namespace) -> None:
         entry = formats_entry(folder.name, systems(recipe.architecture, folder.resolve()))
         for line in entry.splitlines():
             say(line)
+
+
+def details(recipe: str) -> tuple[str, dict[str, str]]:
+    """Return what the help of a recipe adds: what each of its settings means."""
+    return "settings of the recipe, for --set NAME=VALUE", details_of(Recipe, find_recipe(Path(recipe)))
 
 
 def read_training(options: argparse.Namespace, recipe: str) -> Recipe:

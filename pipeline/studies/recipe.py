@@ -55,7 +55,7 @@ def helps(cls: type[Any]) -> dict[str, str]:
     own = {name: setting.help for name, setting in settings_of(cls).items()}
     for parent in cls.__mro__:
         for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
-            own.setdefault(name, " ".join(text.split()))
+            own.setdefault(name, re.sub(r":[a-z]+:(?=`)|`+", "", " ".join(text.split())).rstrip("."))
     names = [field.name for field in dataclasses.fields(cls)]
     rules = of_pools if "rules" in names else {}
     return {name: own.get(name) or of_pools.get(name, "") for name in (*names, *rules) if name != "rules"}
@@ -90,8 +90,7 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     If ``cls`` has a field ``rules``, the file may also give any setting of pools. Where a list is expected, a number is
     read as a list of one; in a list of texts, an integer is read as text.
     """
-    remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
-    values = files.given_toml(path, "the recipe", remedy)
+    values = _values(path)
     fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "rules"}
     rules = [name for name in SETTINGS if name not in fields] if "rules" in get_type_hints(cls) else []
     for name in changes:
@@ -112,6 +111,11 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
     return from_mapping(cls, {name: convert(*setting) for name, setting in conversions.items()})
 
 
+def _values(path: Path) -> dict[str, Any]:
+    remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
+    return files.given_toml(path, "the recipe", remedy)
+
+
 def schema_of(cls: type[Any]) -> dict[str, Any]:
     """Return the JSON schema of the recipes of a class, with what each setting means."""
     schema = msgspec.json.schema(cls)
@@ -130,7 +134,7 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
 def details_of(cls: type[Any], path: Path) -> dict[str, str]:
     """Return what each setting of a recipe means, with its value in the recipe at ``path`` or its default."""
     given = {name: declared.usual for name, declared in SETTINGS.items()}
-    given |= {name: _typed(value) for name, value in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+    given |= {name: _typed(value) for name, value in _values(path).items()}
     return {name: f"{text} (default: {given[name]})" if given.get(name) else text for name, text in helps(cls).items()}
 
 
