@@ -306,10 +306,9 @@ class Workspace:
         """
         from pipeline.scores.choose import choose
         from pipeline.scores.compare import most_different, paired
-        from pipeline.scores.labels import labelled
         from pipeline.scores.store import stored, values
 
-        runs = labelled(choose(stored(self.root).filter(pool=pool.name), self.root))
+        runs = choose(stored(self.root).filter(pool=pool.name), self.root)
         score_pairs, labels = paired(values(runs), runs, first, second)
         return most_different(score_pairs, runs, labels, measure, most)
 

@@ -35,7 +35,6 @@ from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import score_files
-from pipeline.scores.labels import labelled
 from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.report import Report, page_of
@@ -64,7 +63,7 @@ def print_scores(root: Path, options: argparse.Namespace) -> None:
     if options.check and (options.json or options.format or options.sort):
         raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
     check_display(options)  # before scores are read
-    runs = _choose_runs(root, choice_of(options))
+    runs = choose(stored(root), root, **choice_of(options))
     if options.what == "last":
         runs = runs.filter(kind=runs.filter(pl.col("published") == pl.col("published").max())["kind"][0])
     reports = reports_of(runs, options)
@@ -76,17 +75,13 @@ def print_scores(root: Path, options: argparse.Namespace) -> None:
     print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
 
 
-def _choose_runs(root: Path, choice: dict[str, Any]) -> pl.DataFrame:
-    return labelled(choose(stored(root), root, **choice))
-
-
 def write_report(options: argparse.Namespace) -> None:
     """Write the scores that the options choose as a page, Markdown, CSV, LaTeX and figures."""
     kinds = [kind.strip() for kind in (options.format or ",".join(_KINDS)).split(",")]
     for kind in kinds:
         require_known(kind, _KINDS, f"--format of files must be {', '.join(_KINDS)}, got {kind!r}")
     root, choice = read.runner(options).root, choice_of(options)
-    runs = _choose_runs(root, choice)
+    runs = choose(stored(root), root, **choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
     display = {"by": options.sort, "against": options.baseline, "margin": margin}
@@ -239,7 +234,7 @@ def compare(options: argparse.Namespace) -> None:
         )
     root, choice = read.runner(options).root, choice_of(options)
     measures = given = choice.pop("measures", None)
-    runs = _choose_runs(root, choice)
+    runs = choose(stored(root), root, **choice)
     shared = comparing.on_shared_pools(runs, systems)
     runs = runs if shared.is_empty() else shared  # without any, what follows says what is missing
     measures = measures or comparing.usual_measures(runs, systems)

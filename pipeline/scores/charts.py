@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.core.config import file_name, format_count
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size, provenance, scope
-from pipeline.scores.layout import runs_of
+from pipeline.scores.layout import runs_behind
 from pipeline.scores.page.parts import Chart, HeatMap, Series
 from pipeline.scores.tables import label_of
 
@@ -31,7 +31,7 @@ def chart_of(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 
 def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure against the number of candidates: a line and a band for each system."""
-    field = AVERAGE if table["field"][0] == AVERAGE else scope(runs_of(table, runs).row(0, named=True))
+    field = AVERAGE if table["field"][0] == AVERAGE else scope(runs_behind(table, runs).row(0, named=True))
     sizes = [int(size) for size in table["size"].unique().sort()]
     return Chart(
         title=f"Score against pool size ({'mean over fields' if field == AVERAGE else field})",
@@ -54,7 +54,7 @@ def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
         unit="%",
         views=views(table.with_columns(number.alias("x"))),
         categories=_field_labels(fields),
-        provenance=provenance(table, runs_of(table, runs)),
+        provenance=provenance(table, runs_behind(table, runs)),
     )
 
 
@@ -71,7 +71,7 @@ def heat(table: pl.DataFrame, runs: pl.DataFrame) -> HeatMap:
             label_of(measure): [[value.get((measure, field, label)) for label in labels] for field in fields]
             for measure in table["measure"].unique(maintain_order=True)
         },
-        provenance=provenance(table, runs_of(table, runs)),
+        provenance=provenance(table, runs_behind(table, runs)),
     )
 
 

@@ -33,11 +33,11 @@ Settings = Mapping[str, Any]
 
 def load(root: Path, **chosen: Any) -> pl.DataFrame:
     """Return stored scores that :func:`choose` finds, columns :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
-    return scores_of(labelled(choose(stored(root), root, **chosen)))
+    return scores_of(choose(stored(root), root, **chosen))
 
 
 def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
-    """Return the rankings that match some settings.
+    """Return the rankings that match some settings, labelled.
 
     Rows have the order of ``systems``; without it BM25 is first, the others follow by name. Of several tunings of a
     system on pools of one field and size, the newest is taken.
@@ -68,7 +68,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         raise InputError("the scores that were chosen cannot be read", "Score them again with --repair")
     if measures is not None:
         require_measures(runs, measures)
-    return _sort_rows(runs, systems or ())
+    return labelled(_sort_rows(runs, systems or ()))
 
 
 def settings_of_choice(**settings: Any) -> dict[str, Any]:

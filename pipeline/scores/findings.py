@@ -17,7 +17,7 @@ from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, FINDINGS
 from pipeline.scores.caption import scope
 from pipeline.scores.facts import applied, gaps_of
-from pipeline.scores.layout import cell_of, runs_of
+from pipeline.scores.layout import cell_of, runs_behind
 from pipeline.scores.notes import differ_in_abstracts
 from pipeline.scores.sources import trainings_of
 from pipeline.scores.tables import Cell, Table, label_of, percent, points
@@ -52,7 +52,7 @@ def best_row(rows: pl.DataFrame) -> dict[str, Any]:
 def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
     """Return what a summary shows by its first measure: the best system, differences from the baseline, and limits."""
     rows = headline(summary)
-    best, of_rows = best_row(rows), runs_of(rows, runs)
+    best, of_rows = best_row(rows), runs_behind(rows, runs)
     tested = rows.filter(pl.col("p_value").is_not_null())
     bases = list(tested["baseline"].unique(maintain_order=True))
     against = [] if not bases else _against(tested.filter(baseline=bases[0]))

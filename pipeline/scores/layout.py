@@ -46,14 +46,14 @@ def select_measures(summary: pl.DataFrame, measures: Sequence[str]) -> pl.DataFr
     return fewer.sort(pl.col("fewer").any().over("table", "label"), maintain_order=True).drop("fewer")
 
 
-def runs_of(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def runs_behind(table: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Return the rankings behind some rows of a summary."""
     return runs.filter(pl.col("pool").is_in(table["pools"].explode().unique().to_list()))
 
 
 def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """Return one table of a summary (:func:`build_tables`)."""
-    rankings, rows = runs_of(table, runs), table.rows(named=True)
+    rankings, rows = runs_behind(table, runs), table.rows(named=True)
     if table["over"][0] == "sizes":
         columns = _combinations(table, "size", "measure")
         figures = {(row["label"], (row["size"], row["measure"])): cell_of(row) for row in rows}

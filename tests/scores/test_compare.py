@@ -23,7 +23,6 @@ from pipeline.scores.compare import compare_pairs, most_different, paired
 from pipeline.scores.comparison import difference_table, pair_tables, tables_of
 from pipeline.scores.frames import load_runs
 from pipeline.scores.given import compare
-from pipeline.scores.labels import labelled
 from pipeline.scores.render import render_table
 from pipeline.scores.store import scores_of, stored
 from tests.builders import made_up_paper
@@ -62,12 +61,12 @@ DRAWS = Draws(seed=3, resamples=200)
 
 
 def compared(root: Path, *names: str, draws: Draws = DRAWS, **options: Any) -> pl.DataFrame:
-    scores = scores_of(labelled(choose(stored(root), root)))
+    scores = scores_of(choose(stored(root), root))
     return compare(scores, *(names or ("bm25", "lsa")), draws=draws, **options)
 
 
 def differing(root: Path, most: int) -> pl.DataFrame:
-    runs = labelled(choose(stored(root), root))
+    runs = choose(stored(root), root)
     both, labels = paired(scores_of(runs), runs, "bm25", "lsa")
     return most_different(both, runs, labels, "map", most)
 

@@ -21,7 +21,6 @@ from pipeline.scores.compare import QUERIES
 from pipeline.scores.comparison import tables_of as comparison_tables
 from pipeline.scores.frames import load_runs
 from pipeline.scores.given import compare, summarise
-from pipeline.scores.labels import labelled
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
 from pipeline.scores.summary import exported, summarise_samples
@@ -167,7 +166,7 @@ def test_pools_of_two_corpora_are_two_tables(tmp_path: Path) -> None:
     for name, papers in (("one", 8), ("other", 9)):
         of = made.corpus(tmp_path, name, papers)
         made.score(tmp_path, of, made.pool(tmp_path, of), "bm25")
-    runs = labelled(choose(stored(tmp_path), tmp_path))
+    runs = choose(stored(tmp_path), tmp_path)
     assert runs["kind"].n_unique() == 2
     assert sorted(name.split("-")[0] for name in runs["corpus"]) == ["one", "other"]
     assert summarise(scores_of(runs))["table"].unique().to_list() == [1, 2]
@@ -177,7 +176,7 @@ def test_a_pool_of_all_papers_beside_one_as_large_has_its_own_table(tmp_path: Pa
     of = made.corpus(tmp_path)
     for size in (8, "all"):
         made.score(tmp_path, of, made.pool(tmp_path, of, size=size), "bm25")
-    assert labelled(choose(stored(tmp_path), tmp_path))["kind"].n_unique() == 2
+    assert choose(stored(tmp_path), tmp_path)["kind"].n_unique() == 2
 
 
 def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_path: Path) -> None:
@@ -186,7 +185,7 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     given = made.pool(tmp_path, of, queries_are="texts", year=None, queries="all", size="all", drop_identical_id=False)
     for system in ("bm25", "lsa"):
         made.score(tmp_path, of, given, system)
-    runs, draws = labelled(choose(stored(tmp_path), tmp_path)), Draws(resamples=50)
+    runs, draws = choose(stored(tmp_path), tmp_path), Draws(resamples=50)
     scores = scores_of(runs)
     summary = summarise(scores, draws=draws)
     (table,) = tables_of(scores, summary)

@@ -16,7 +16,7 @@ from pipeline.scores.caption import collection, listing, pool_text, provenance, 
 from pipeline.scores.charts import charts, heat
 from pipeline.scores.findings import best_row, findings, headline
 from pipeline.scores.judged import judged_parts
-from pipeline.scores.layout import build_tables, leaderboard, runs_of, select_measures, table_of
+from pipeline.scores.layout import build_tables, leaderboard, runs_behind, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
 from pipeline.scores.render import render_table
@@ -91,7 +91,9 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the best system by the first measure: in the mean over fields, else on the largest pool."""
     candidates = headline(summary)
     row = best_row(candidates)
-    scope_text = "mean over fields" if row["field"] == AVERAGE else scope(runs_of(candidates, runs).row(0, named=True))
+    scope_text = (
+        "mean over fields" if row["field"] == AVERAGE else scope(runs_behind(candidates, runs).row(0, named=True))
+    )
     scope_text += "" if row["size"] is None else f" {format_count(row['size'])}"
     return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({scope_text})"
 

@@ -11,7 +11,6 @@ import polars as pl
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose
 from pipeline.scores.given import summarise
-from pipeline.scores.labels import labelled
 from pipeline.scores.page.parts import Page
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
@@ -44,7 +43,7 @@ def scored(
         pool = made.pool(root, corpus, **settings)
         for system, run in systems.items():
             made.score(root, corpus, pool, system, run, "map,ndcg,recall@30", name=system)
-    runs = labelled(choose(stored(root), root))
+    runs = choose(stored(root), root)
     return runs, scores_of(runs)
 
 
