@@ -24,7 +24,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.exchange.frames import as_csv
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of, within
 from pipeline.measure.judged import inclusion, random_numbers, stratify
-from pipeline.stages.ranking_file import FILE, open_pool, slug_of
+from pipeline.stages.ranking_file import FILE, open_pool
 
 PEOPLE, SECOND, MACHINE, INSTRUCTIONS = "people.csv", "people-2.csv", "machine.jsonl", "instructions.md"
 """Files of a draw: pairs for people, for a second annotator and for a model, and how to judge them."""
@@ -85,7 +85,7 @@ def draw_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], config: Dr
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings)}
-    return Task("draw", 1, JUDGED, f"draw-{slug_of(pool)}", config, inputs, run)
+    return Task("draw", 1, JUDGED, f"draw-{pool.slug}", config, inputs, run)
 
 
 def runs_of(inputs: Inputs, pool: Pool) -> list[RankedRun]:

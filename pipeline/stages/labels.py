@@ -28,7 +28,7 @@ from pipeline.measure.judged import Sample, check_measures, judged_values
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.judgements import read_judgements
 from pipeline.stages.judge import pairs_of, runs_of
-from pipeline.stages.ranking_file import open_pool, slug_of
+from pipeline.stages.ranking_file import open_pool
 
 VALUES, BY_CITATIONS = "values.arrow", "citations.arrow"
 """Files of stage ``judged``: measures by judgements and, of the same queries, by citations."""
@@ -185,7 +185,7 @@ def judged_task(
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "draw": draw, "labels": labels}
     inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings.values())}
-    return Task("judged", 1, JUDGED, f"judged-{slug_of(pool)}", config, inputs, run)
+    return Task("judged", 1, JUDGED, f"judged-{pool.slug}", config, inputs, run)
 
 
 def _table(config: JudgedConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
 import re
 import tomllib
@@ -53,9 +52,6 @@ def helps(cls: type[Any]) -> dict[str, str]:
     """
     of_pools = {name: setting.help for name, setting in SETTINGS.items()}
     own = {name: setting.help for name, setting in settings_of(cls).items()}
-    for parent in cls.__mro__:
-        for name, text in re.findall(r"^ {4}(\w+): (.*(?:\n {8,}.*)*)", inspect.getdoc(parent) or "", re.MULTILINE):
-            own.setdefault(name, re.sub(r":[a-z]+:(?=`)|`+", "", " ".join(text.split())).rstrip("."))
     names = [field.name for field in dataclasses.fields(cls)]
     rules = of_pools if "rules" in names else {}
     return {name: own.get(name) or of_pools.get(name, "") for name in (*names, *rules) if name != "rules"}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pipeline.core.errors import InputError
 from pipeline.core.fields import parse_field
-from pipeline.core.settings import Count, Positive, Range, checked, setting, settings_of
+from pipeline.core.settings import Count, Positive, Range, checked, required, setting, settings_of
 
 Format = Literal["classification", "regression", "proximity", "query"]
 
@@ -70,52 +70,47 @@ class Draw:
 DRAW = settings_of(Draw)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Settings of training, which decide the weights.
+    """Settings of training, which decide the weights."""
 
-    Attributes:
-        architecture: ``cls`` (one vector for all formats), ``ctrl`` (control codes), ``adapters``, ``fusion`` (of the
-            adapters that the base has), ``pals``, or ``lora`` (as ``cls``, by low-rank updates).
-        loss: loss of triplets: ``triplet`` (margin on L2) or ``in-batch`` (contrastive, on cosines).
-        margin: margin of triplets.
-        scale: factor of cosines.
-        epochs: passes over the largest training set.
-        batch: examples of an optimiser step; with several tasks, rounded up to a multiple of their number.
-        micro_batch: examples that are computed together, all of one task.
-        examples: maximum examples of a task in an epoch, of classes and labels in their proportions; 0: all. Smaller
-            tasks repeat.
-        learning_rate: peak learning rate of AdamW, less than 1: a step moves every weight by about as much.
-        warmup: steps to the peak.
-        schedule: what follows the warm-up: ``inverse_sqrt``, as in the paper, or ``linear`` to 0 after the last step,
-            as its authors train adapters and PALs.
-        head_dropout: dropout before the heads of tasks; 0.2 in the authors' code.
-        clip: maximum norm of the gradients of a step; 0: none, as in the authors' code.
-        max_length: maximum tokens of a text.
-        precision: ``float32``, or ``bfloat16`` for activations.
-        seed: seed of heads, dropout, and the choice and order of examples.
-        checkpoints: number of checkpoints; MAP on the validation pool is measured at each and after each epoch.
-        patience: number of checkpoints without a better MAP that ends training; 0: never.
-    """
-
-    architecture: Name
-    loss: Literal["triplet", "in-batch"]
-    margin: _Factor
-    scale: _Factor
-    epochs: Positive
-    batch: Positive
-    micro_batch: Positive
-    examples: Annotated[int, Range(0)]
-    learning_rate: _Share
-    warmup: _Steps
-    schedule: Literal["inverse_sqrt", "linear"]
-    head_dropout: _Share
-    clip: Annotated[float, Range(0, 1e9)]
-    max_length: Positive
-    precision: Literal["float32", "bfloat16"]
-    seed: Annotated[int, Range(0, 2**32)]
-    checkpoints: Positive
-    patience: _Steps
+    architecture: Name = required(
+        "cls (one vector for all formats), ctrl (control codes), adapters, fusion (of the adapters that the base "
+        "has), pals, or lora (as cls, by low-rank updates)"
+    )
+    loss: Literal["triplet", "in-batch"] = required(
+        "loss of triplets: triplet (margin on L2) or in-batch (contrastive, on cosines)"
+    )
+    margin: _Factor = required("margin of triplets")
+    scale: _Factor = required("factor of cosines")
+    epochs: Positive = required("passes over the largest training set")
+    batch: Positive = required(
+        "examples of an optimiser step; with several tasks, rounded up to a multiple of their number"
+    )
+    micro_batch: Positive = required("examples that are computed together, all of one task")
+    examples: Annotated[int, Range(0)] = required(
+        "maximum examples of a task in an epoch, of classes and labels in their proportions; 0: all. Smaller tasks "
+        "repeat"
+    )
+    learning_rate: _Share = required(
+        "peak learning rate of AdamW, less than 1: a step moves every weight by about as much"
+    )
+    warmup: _Steps = required("steps to the peak")
+    schedule: Literal["inverse_sqrt", "linear"] = required(
+        "what follows the warm-up: inverse_sqrt, as in the paper, or linear to 0 after the last step, as its "
+        "authors train adapters and PALs"
+    )
+    head_dropout: _Share = required("dropout before the heads of tasks; 0.2 in the authors' code")
+    clip: Annotated[float, Range(0, 1e9)] = required(
+        "maximum norm of the gradients of a step; 0: none, as in the authors' code"
+    )
+    max_length: Positive = required("maximum tokens of a text")
+    precision: Literal["float32", "bfloat16"] = required("float32, or bfloat16 for activations")
+    seed: Annotated[int, Range(0, 2**32)] = required("seed of heads, dropout, and the choice and order of examples")
+    checkpoints: Positive = required(
+        "number of checkpoints; MAP on the validation pool is measured at each and after each epoch"
+    )
+    patience: _Steps = required("number of checkpoints without a better MAP that ends training; 0: never")
 
     def __post_init__(self) -> None:
         checked(self)
@@ -123,30 +118,22 @@ class Settings:
             raise InputError("learning_rate must be more than 0, got 0.0", "Change the recipe")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe(Settings):
-    """A training run: model, data and all settings.
+    """A training run: model, data and all settings."""
 
-    Attributes:
-        name: name of the model's folder.
-        base: the encoder to train further, as in ``MODEL=``.
-        corpus: corpus of the triplets and the validation pool; empty: the only one.
-        triplets: a recipe of ``mdcr triplets``, or empty.
-        draw: its options: ``until``, ``field``, ``balanced``, ``queries``, ``from``, ``ranks``, ``exclude``, and
-            numbers of negatives.
-        tasks: in-train tasks of SciRepEval.
-        input: folder of their files.
-        validation: settings of the validation pool, on which MAP is measured; empty for none.
-    """
-
-    name: str
-    base: str
-    corpus: str
-    triplets: str
-    draw: Mapping[str, Any]
-    tasks: tuple[str, ...]
-    input: str
-    validation: Mapping[str, Any]
+    name: str = required("name of the model's folder")
+    base: str = required("the encoder to train further, as in MODEL=")
+    corpus: str = required("corpus of the triplets and the validation pool; empty: the only one")
+    triplets: str = required("a recipe of mdcr triplets, or empty")
+    draw: Mapping[str, Any] = required(
+        "its options: until, field, balanced, queries, from, ranks, exclude, and numbers of negatives"
+    )
+    tasks: tuple[str, ...] = required("in-train tasks of SciRepEval")
+    input: str = required("folder of their files")
+    validation: Mapping[str, Any] = required(
+        "settings of the validation pool, on which MAP is measured; empty for none"
+    )
 
     @property
     def settings(self) -> Settings:

@@ -51,6 +51,11 @@ def test_a_schema_refuses_what_a_recipe_refuses_and_says_what_each_setting_means
     assert properties["depth"]["description"] == "ranks kept per query"
 
 
+@pytest.mark.parametrize("recipe", [*(find(name).recipe for name in STUDIES), Recipe], ids=[*STUDIES, "train"])
+def test_every_setting_of_a_recipe_says_what_it_means(recipe: type[Any]) -> None:
+    assert [name for name, text in helps(recipe).items() if not text] == []
+
+
 def test_help_of_a_study_says_what_each_setting_means_and_its_default(tmp_path: Path) -> None:
     shown = " ".join(mdcr(tmp_path, "study", "pool_size", "--help").stdout.split())
     values = tomllib.loads((RECIPES / "pool_size.toml").read_text(encoding="utf-8"))

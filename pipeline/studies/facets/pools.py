@@ -24,6 +24,7 @@ from pipeline.core.errors import InputError, nearest
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.schema import MISSING
+from pipeline.core.settings import required
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
@@ -46,17 +47,12 @@ FACET, WHOLE = "facet", "whole"
 _QUERIES: Mapping[str, Literal["papers", "texts"]] = {FACET: "texts", WHOLE: "papers"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CollectionRecipe:
-    """Settings that every recipe of a collection has.
+    """Settings that every recipe of a collection has."""
 
-    Attributes:
-        corpus: name of the corpus to make.
-        input: folder of the collection (:mod:`pipeline.sources.csfcube`).
-    """
-
-    corpus: str
-    input: str
+    corpus: str = required("name of the corpus to make")
+    input: str = required("folder of the collection")
 
     @property
     def release(self) -> Csfcube:
