@@ -81,8 +81,6 @@ class Search:
         base.check_depth(depth)
         require_known(metric, CODES, f"there is no metric {metric!r}")
         offsets, vectors = queries if isinstance(queries, Groups) else (None, queries)
-        if vectors.ndim != 2 or vectors.shape[1] == 0:
-            raise InputError(f"the queries have shape {vectors.shape}", "Give one vector a query")
         if offsets is not None and len(empty := np.flatnonzero(np.diff(offsets) < 1)):
             raise InputError(f"query {empty[0]} has no vector", "Give each query one or more")
         if not 1 <= len(subsets) <= base.MAX_SUBSETS:
@@ -119,11 +117,6 @@ class Search:
         """Yield blocks of candidates on the device; if queries have several vectors, candidates may too."""
         last_row = -1
         for rows, matrix in blocks:
-            if len(rows) != len(matrix):
-                raise InputError(
-                    f"a block has {len(rows)} rows and {len(matrix)} vectors",
-                    "Give one vector a row, or repeat the row of a paper with several",
-                )
             if matrix.ndim != 2 or matrix.shape[1] != self.side.vectors.shape[1]:
                 raise InputError(
                     f"candidates have shape {matrix.shape}, queries {self.side.vectors.shape[1]} dimensions",

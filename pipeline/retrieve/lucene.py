@@ -239,13 +239,8 @@ def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int
 
 
 def document_text(text: Text) -> str:
-    """Return title and abstract as one text, of a document or a query, without lone surrogates, which Java refuses."""
-    content = f"{text.title} {text.abstract}".strip()
-    try:
-        content.encode()
-    except UnicodeEncodeError:
-        return content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return content
+    """Return title and abstract as one text, of a document or a query."""
+    return f"{text.title} {text.abstract}".strip()
 
 
 class LuceneIndex:

@@ -88,7 +88,7 @@ def test_lucenes_terms_of_every_character_between_letters_and_digits(lucene: Luc
 def test_lucenes_terms_of_weird_text_and_of_the_mark(lucene: Lucene) -> None:
     assert lucene.analyse(MARK) == MARK
     marked = [MARK, f"a {MARK}-{MARK} runs", f"é{MARK} running", f"é.{MARK}"]
-    assert_lucenes(lucene, [*marked, *(text for text in WEIRD if "\ud800" not in text)])
+    assert_lucenes(lucene, [*marked, *WEIRD])
 
 
 @pytest.mark.realdata

@@ -208,7 +208,6 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> VectorBlock:
         ({"blocks": [block(range(4), 4, 6)]}, "queries 5 dimensions"),
         ({"blocks": [block([0, 0, 0, 0], 4)]}, "rows do not rise after row -1"),
         ({"blocks": [block(range(9, 13), 4)] * 2}, "after row 12"),
-        ({"blocks": [block(range(3), 4)]}, "3 rows and 4 vectors"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str, engine: ExactEngine) -> None:

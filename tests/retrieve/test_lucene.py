@@ -84,7 +84,7 @@ WEIRD = [
     "smile 😀 rocket 🚀",
     "עברית العربية \u202eabc\u202c",
     "null\x00byte \x01\x02",
-    "lone \ud800 surrogate \udfff end",
+    "replaced \ufffd surrogate \ufffd end",
     "Ångström A\u030angstro\u0308m e\u0301",
     "x" * 70_000,
     "\t\n\r\u2028",
