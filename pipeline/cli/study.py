@@ -113,19 +113,11 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
 
     steps, remark = plan(workspace, chosen, recipe)
     estimates = estimate(workspace, steps)
-    rows = [
-        {
-            "stage": stage.stage,
-            "make": stage.missing,
-            "seconds": round(stage.seconds, 1),
-            "kB": max(1, round(stage.bytes / 1e3)),
-            "rates": stage.basis,
-        }
-        for stage in estimates
-    ]
-    print_rows("plan", rows, options)
-    missing = sum(stage.missing for stage in estimates)
-    minutes, disk = sum(stage.seconds for stage in estimates) / 60, sum(stage.bytes for stage in estimates) / 1e6
+    kilobytes = (pl.col("bytes") / 1e3).round().cast(pl.Int64).clip(1)
+    rows = estimates.select("stage", pl.col("seconds").round(1), make="missing", kB=kilobytes, rates="basis")
+    print_rows("plan", rows.select("stage", "make", "seconds", "kB", "rates").to_dicts(), options)
+    missing, seconds, size = estimates.sum().select("missing", "seconds", "bytes").row(0)
+    minutes, disk = seconds / 60, size / 1e6
     say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
     for name in sorted({name for step in steps for name in read.downloads(step.task)}):
         say(f"{name} would be downloaded")

@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core import files, provenance
@@ -179,40 +180,27 @@ _RATES = {
 _OTHER = (1e-4, 100.0)
 
 
-class Estimate(NamedTuple):
-    """Estimated time and disk space of a stage's missing artifacts; ``basis`` is ``measured`` or ``assumed``."""
+def estimate(workspace: Workspace, steps: Sequence[Step]) -> pl.DataFrame:
+    """Return the estimated time and disk space of the missing artifacts of each stage, in order of work.
 
-    stage: str
-    missing: int
-    seconds: float
-    bytes: float
-    basis: str
-
-
-def estimate(workspace: Workspace, steps: Sequence[Step]) -> list[Estimate]:
-    """Return an estimate for each stage with missing artifacts, in order of work.
-
-    The rate of a stage is the median, per candidate, over the artifacts in the same folder (for ``embed``, those of the
-    same encoder). A stage that was never run here has the rates of :data:`_RATES`.
+    Columns: ``stage``, ``missing`` (artifacts), ``seconds``, ``bytes``, ``basis`` (measured or assumed). The rate of a
+    stage is the median, per candidate, over the artifacts in the same folder (for ``embed``, those of the same
+    encoder). A stage that was never run here has the rates of :data:`_RATES`.
     """
     sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
     corpus = max((len(workspace.corpus(name)) for name in workspace.corpora()), default=0)
-    estimates: dict[str, Estimate] = {}
-    for step in steps:
-        if step.present:
-            continue
+    rows = []
+    for step in (step for step in steps if not step.present):
         stage, papers = step.task.stage, _candidates(step.task, sizes) or corpus
         stage_artifacts = [artifact for artifact in published(step.path.parent) if artifact.manifest.stage == stage]
         rates = [rate for artifact in stage_artifacts if (rate := _rate(artifact, sizes))]
         assumed_seconds, assumed_bytes = _RATES.get(stage, _OTHER)
         assumed = [(assumed_seconds / workspace.runner.resources.workers, assumed_bytes)]
-        seconds, size = papers * np.median(rates or assumed, axis=0)
-        previous = estimates.get(stage, Estimate(stage, 0, 0.0, 0.0, "measured"))
-        basis = previous.basis if rates else "assumed"
-        estimates[stage] = Estimate(
-            stage, previous.missing + 1, previous.seconds + float(seconds), previous.bytes + float(size), basis
-        )
-    return list(estimates.values())
+        rows.append((stage, *map(float, papers * np.median(rates or assumed, axis=0)), bool(rates)))
+    schema = {"stage": pl.String, "seconds": pl.Float64, "bytes": pl.Float64, "measured": pl.Boolean}
+    basis = pl.when(pl.col("measured").all()).then(pl.lit("measured")).otherwise(pl.lit("assumed"))
+    by_stage = pl.DataFrame(rows, schema, orient="row").group_by("stage", maintain_order=True)
+    return by_stage.agg(pl.len().alias("missing"), pl.sum("seconds", "bytes"), basis=basis)
 
 
 def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | None:

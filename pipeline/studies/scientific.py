@@ -21,12 +21,12 @@ from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, Form, Table, cell, grid, label_of
+from pipeline.scores.tables import Form, Table, cell, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import BRACKETS, pool_result
+from pipeline.studies.common import BRACKETS, cells_of, pool_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +129,10 @@ def _published(summary: pl.DataFrame) -> Table | None:
     frame = with_published(figures, pl.col("field")).filter(pl.col("published").is_not_null())
     if frame.is_empty():
         return None
-    cells = {
-        (row["field"], Column(label_of(row["measure"]), row["label"])): Cell(
-            row["value"], row["low"], row["high"], published=row["published"]
-        )
-        for row in frame.sort("measure", maintain_order=True).iter_rows(named=True)
-    }
+    cells = cells_of(
+        frame.drop("difference").sort("measure", maintain_order=True), "field", "label",
+        pl.col("measure").map_elements(label_of, pl.String),
+    )  # fmt: skip
     published_rows = frame.select("label", "system", "field").unique(maintain_order=True).iter_rows()
     texts = dict.fromkeys(f"{label}: {text}" for label, *keys in published_rows if (text := made_with(*keys)))
     notes = ["In parentheses: the difference to the published figure, in points.", f"Published of {'; '.join(texts)}."]

@@ -58,7 +58,12 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapp
         if kind == MATCHED:
             negatives = _matched(corpus, np.flatnonzero(source).astype(np.uint32), positives, draw_count, settings)
         else:
-            of_kind = _near(corpus, pool) if kind == GRAPH else np.unique(read_ranking(inputs["ranking"]).row)
+            if kind == GRAPH:
+                cited = np.unique(corpus.outgoing.of_many(pool.query_rows)[1])
+                near = (corpus.outgoing.of_many(cited)[1], corpus.incoming.of_many(cited)[1])
+                of_kind = np.unique(np.concatenate(near))
+            else:
+                of_kind = np.unique(read_ranking(inputs["ranking"]).row)
             rows = of_kind[source[of_kind]]
             item = f"{kind}|{settings.field}|{settings.sample}"
             negatives = rows[
@@ -83,12 +88,6 @@ def kind_pool_task(corpus: Artifact, base: Task, kind: str, further_inputs: Mapp
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": base, **further_inputs}
     return Task("pool", 1, POOLS, f"{base.slug}-{kind}", config, inputs, run)
-
-
-def _near(corpus: Corpus, pool: Pool) -> Rows:
-    """Return the papers that cite, or are cited by, a paper cited by a query, rising rows."""
-    cited = np.unique(corpus.outgoing.of_many(pool.query_rows)[1])
-    return np.unique(np.concatenate([corpus.outgoing.of_many(cited)[1], corpus.incoming.of_many(cited)[1]]))
 
 
 def _matched(corpus: Corpus, rows: Rows, positives: Rows, draw_count: int, settings: Any) -> Rows:

@@ -71,15 +71,14 @@ def design(workspace: Workspace, recipe: Recipe) -> list[Task]:
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools = recipe.selection.pools(corpus)
     largest = max(pools, key=lambda pool: pool.config.size if isinstance(pool.config.size, int) else np.inf)
-    designed = []
-    for kind in recipe.kinds:
-        for pool in pools:
-            inputs: dict[str, Task | Artifact] = {}
-            if kind == MODEL:
-                (nearest_by,) = workspace.evaluations(largest, split_names(recipe.systems)[:1], depth=recipe.depth)
-                inputs = {"ranking": nearest_by.ranking}
-            designed.append(pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, inputs))
-    return designed
+    nearest: dict[str, Task | Artifact] = {}
+    if MODEL in recipe.kinds:
+        (nearest_by,) = workspace.evaluations(largest, split_names(recipe.systems)[:1], depth=recipe.depth)
+        nearest = {"ranking": nearest_by.ranking}
+    return [
+        pool if kind == RANDOM else kind_pool_task(corpus, pool, kind, nearest if kind == MODEL else {})
+        for kind, pool in itertools.product(recipe.kinds, pools)
+    ]
 
 
 def _tuning(workspace: Workspace, recipe: Recipe) -> list[Task]:

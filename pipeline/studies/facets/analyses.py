@@ -120,7 +120,8 @@ def citation_tables(
         values_of.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
     rows = [(*key, np.concatenate(arrays).mean(), sum(map(len, arrays))) for key, arrays in values_of.items()]
     frame = pl.DataFrame(rows, ["system", "form", "citation", "queries_cited"], orient="row")
-    frame = frame.join(mean_of(values, measure), on=["system", "form"], maintain_order="left")
+    means = values.filter(measure=measure).group_by("system", "form", maintain_order=True).agg(pl.col("value").mean())
+    frame = frame.join(means, on=["system", "form"], maintain_order="left")
     frame = frame.select("system", "form", pl.col("value").alias("graded"), "citation", "queries_cited")
     notes = [
         f"{measure} over all queries, with grades and with citations as judgements.",
@@ -128,11 +129,6 @@ def citation_tables(
     ]
     yield frame_table("citations", "Citations and grades", overlap, decimals=3)
     yield frame_table("citation_scores", "Systems by grades and by citations", frame, notes, 4)
-
-
-def mean_of(values: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Return ``system``, ``form`` and the mean ``value`` of a measure over all queries."""
-    return values.filter(measure=measure).group_by("system", "form", maintain_order=True).agg(pl.col("value").mean())
 
 
 def tau(first: pl.Series, second: pl.Series) -> str:

@@ -88,14 +88,10 @@ def with_strata(corpus: Corpus, papers: npt.NDArray[np.integer], text: Mask) -> 
 
 def shares(rankings: Sequence[PoolRankings]) -> Table:
     """Return the shares of positives and negatives that lack an abstract, a year or references."""
-    counts_of = {
-        f"{pool.group} {kind} ({pool.gaps[kind]['papers']:,})": pool.gaps[kind]
-        for pool in rankings
-        for kind in ("positives", "negatives")
-    }
+    counts_of = ((pool.group, kind, counts) for pool in rankings for kind, counts in pool.gaps.items())
     cells = {
-        (label, mark.replace("_", " ")): cell(*share(counts[mark], counts["papers"]))
-        for label, counts in counts_of.items()
+        (f"{group} {kind} ({counts['papers']:,})", mark.replace("_", " ")): cell(*share(counts[mark], counts["papers"]))
+        for group, kind, counts in counts_of
         for mark in MARKS
     }
     note = "Papers count once, however many cite them."

@@ -169,7 +169,9 @@ def push(card: Path, target: str, encoder: Sequence[Path]) -> str:
             _check_weights(target, _weights([folder]), encoder)
             file = files.given(files.resolved(folder / CARD))
             text = _read(file, folder / CARD) if file.exists() else ""
-            _write(file, replaced(text, _read(card, card), str(folder / CARD)) if text else _read(card, card))
+            new_text = replaced(text, _read(card, card), str(folder / CARD)) if text else _read(card, card)
+            with files.replacing(file) as temporary:
+                temporary.write_bytes(new_text.encode())
             return str(folder / CARD)
         _check_weights(target, _weights_of_hub(target), encoder)
         text = replaced(_read(Path(hf_hub_download(target, CARD)), target), _read(card, card), target)
@@ -184,11 +186,6 @@ def _read(file: Path, where: Path | str) -> str:
         return file.read_bytes().decode()
     except UnicodeDecodeError as error:
         raise InputError(f"{where} must be UTF-8 ({error})", "Save it as UTF-8") from error
-
-
-def _write(file: Path, text: str) -> None:
-    with files.replacing(file) as temporary:
-        temporary.write_bytes(text.encode())
 
 
 def _check_weights(target: str, theirs: Mapping[str, Path | str], encoder: Sequence[Path]) -> None:

@@ -111,6 +111,7 @@ def _standings(
 def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> Table:
     """Return all figures with rank and group; each links to its provenance."""
     rows, lines, records = [], [], []
+    runs = [benchmark.runs.with_columns(label="system") for benchmark in benchmarks if benchmark.runs is not None]
     for benchmark in benchmarks:
         groups, ranked = letters(benchmark.p_values < recipe.alpha), benchmark.ranks(recipe.alpha)
         shared = {name: getattr(benchmark, name) for name in ("kind", "field", "size", "year", "measure")}
@@ -142,15 +143,10 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, An
         f"permutation tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out "
         "the places of significantly better and worse systems. Leak: training data with citations as late as the "
         "queries; –: unknown.",
-        *filter(None, [_cuts(benchmarks)]),
+        *filter(None, [cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""]),
     )
     frame = pl.DataFrame(rows, infer_schema_length=None)
     return replace(_table("benchmarks", "Every benchmark", heads, lines, notes, frame), records=records)
-
-
-def _cuts(benchmarks: Sequence[Benchmark]) -> str:
-    runs = [benchmark.runs.with_columns(label="system") for benchmark in benchmarks if benchmark.runs is not None]
-    return cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""
 
 
 def _table(

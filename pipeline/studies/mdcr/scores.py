@@ -22,9 +22,9 @@ from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Cell, Column, Table, frame_table, grid, label_of
+from pipeline.scores.tables import Table, frame_table, grid, label_of
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import pool_result
+from pipeline.studies.common import cells_of, pool_result
 from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
 
@@ -118,11 +118,9 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> Table:
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
     rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
-    cells = {}
-    for row in rows.iter_rows(named=True):
-        marks = "†" if row["p_adjusted"] is not None and row["p_adjusted"] < _ALPHA else ""
-        column = Column(label_of(row["measure"]), row["system"])
-        cells[row["type"], column] = Cell(row["value"], row["low"], row["high"], marks=marks)
+    marks = pl.when(pl.col("p_adjusted") < _ALPHA).then(pl.lit("†")).otherwise(pl.lit(""))
+    measure = pl.col("measure").map_elements(label_of, pl.String)
+    cells = cells_of(rows.with_columns(marks=marks), "type", "system", measure)
     return grid("types", "Candidate types", "type", cells, notes, types)
 
 

@@ -65,7 +65,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed)
         entries += figures.text_entries(name, corpus, papers, neighbours.filter(pl.col("original").is_in(papers)))
         for system, task in plan.similarity_tasks(corpus, rankings):
-            cosines.append(cosines_of(workspace.make([task])[0], name, system))
+            (artifact,) = workspace.make([task])
+            of_classes = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
+            facts = {"corpus": pl.lit(name), "system": pl.lit(system), "category": _CATEGORY}
+            cosines.append(of_classes.select(**facts, **{column: column for column in of_classes.columns}))
         plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
         category_frames.append(category_means(neighbours, recipe.seed + position))  # sets have resamples of their own
     all_means = means_of(pl.concat(all_values), recipe.seed)
@@ -180,14 +183,6 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
     means = estimate(frame, Design(row=(), of=keys, item="corpus", resampled="draws"), seed=0)
     means = means.with_columns(corpus=pl.lit("mean over sets")).drop("items", "units", "interval")
     return pl.concat([figures, means], how="diagonal")
-
-
-def cosines_of(artifact: Artifact, corpus: str, system: str) -> pl.DataFrame:
-    """Return the similarities of one encoder on one corpus (:data:`geometry.SIMILARITY`), category by category."""
-    cosines = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
-    return cosines.select(
-        corpus=pl.lit(corpus), system=pl.lit(system), category=_CATEGORY, **{name: name for name in cosines.columns}
-    )
 
 
 def titles(values: pl.DataFrame) -> Table:

@@ -185,20 +185,13 @@ def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers
     predicted = probes.classify(x_train, train, x_test, several, workers, data.counts, config.probe_seed)
     yield _bootstrap(config, measure, [lambda times: probes.f1(test, predicted, times, average)], len(test))
     for row in entry.few_shot:
-        shots = []
+        shots = list[probes.Indicator]()
         repetitions = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
         for shot, counts in repetitions:
             shots.append(shot)
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
-        yield _few_shot(config, f"{measure}@{row[0]}", test, shots, average)
-
-
-def _few_shot(
-    config: FiguresConfig, name: str, test: probes.Indicator, shots: Sequence[probes.Indicator], average: str
-) -> TaskFigure:
-    """Return the mean F1 of repetitions; repetitions are resampled, and test papers as in the task's other rows."""
-    statistics = [lambda times, shot=shot: probes.f1(test, shot, times, average) for shot in shots]
-    return _bootstrap(config, name, statistics, len(test))
+        statistics = [lambda times, shot=shot: probes.f1(test, shot, times, average) for shot in shots]
+        yield _bootstrap(config, f"{measure}@{row[0]}", statistics, len(test))  # repetitions are resampled too
 
 
 def _regress(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:

@@ -149,20 +149,12 @@ class TaskPapers(Release):
 
     def queries(self) -> QuerySet | None:
         """Return the ad-hoc queries of all tasks, without judgements; None if no task has any."""
-        texts = {
-            f"{entry.name}/{name}": normalise(text)
-            for entry in self.entries
-            if entry.kind == "search"
-            for name, text in self._queries(entry).items()
-        }
-        has_any = any(entry.kind == "search" for entry in self.entries)
-        return QuerySet(texts, []) if has_any else None
-
-    def _queries(self, entry: Entry) -> dict[str, str]:
-        found = dict[str, str]()
-        with left_out(entry):
-            found |= data.queries(entry, self.folder)
-        return found
+        texts, entries = dict[str, str](), [entry for entry in self.entries if entry.kind == "search"]
+        for entry in entries:
+            with left_out(entry):
+                queries = data.queries(entry, self.folder)
+                texts |= {f"{entry.name}/{name}": normalise(text) for name, text in queries.items()}
+        return QuerySet(texts, []) if entries else None
 
 
 @dataclass(frozen=True)
