@@ -77,15 +77,10 @@ def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: in
     All systems have the same queries (:func:`values_of`), and share the resamples of a mean.
     """
     figures = estimate(_by_facet(values, folds), _BY_FACET, seed)
-    facts = {
-        "queries": "items",
-        "drawn": "units",
-        "interval": "interval",
-        "mean": "value",
-        "low": "low",
-        "high": "high",
-    }
-    return figures.select("system", "form", "measure", "facet", "average", **facts)
+    figures = figures.rename({"items": "queries", "units": "drawn", "value": "mean"})
+    return figures.select(
+        "system", "form", "measure", "facet", "average", "queries", "drawn", "interval", "mean", "low", "high"
+    )
 
 
 _BY_FACET = Design(row=("system", "form"), of=("facet", "average"), group="group", unit="paper")
@@ -128,17 +123,8 @@ def differences(values: pl.DataFrame, measure: str, baseline: str, seed: int) ->
         than, than_form = zip(*(bases[key] for key in tests.select("system", "form").iter_rows()), strict=True)
         facts = {"low": "difference_low", "high": "difference_high", "queries": "items"}
         columns = ("difference", "effect", "p", "p_adjusted", "error", "detectable", "wins", "losses")
-        frames.append(
-            tests.select(
-                "facet",
-                "system",
-                "form",
-                than=pl.Series(than),
-                than_form=pl.Series(than_form),
-                **facts,
-                **{name: name for name in columns},
-            )
-        )
+        keys = tests.select("facet", "system", "form", than=pl.Series(than), than_form=pl.Series(than_form))
+        frames.append(keys.hstack(tests.select(**facts, **{name: name for name in columns})))
     return pl.concat(frames) if frames else pl.DataFrame()
 
 

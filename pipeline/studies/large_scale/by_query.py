@@ -181,36 +181,33 @@ def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) 
     return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 
 
+_CURVE_NOTES = (
+    "Predicted: by a line through the smaller sizes. logit: log odds of MAP against the log of the size; "
+    "power: log of MAP. Pools of nearly one size are one point. Nothing is predicted beyond the largest size.",
+    "Intervals are over queries; they do not hold the error of the form.",
+    "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
+    "so chance falls with the size: a part of the curve is the density of positives.",
+    BRACKETS,
+)
+
+
 def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
     """Yield the largest size's MAP beside its predictions from the smaller ones; published figures in their own."""
-    for name, suffix, chosen in (
-        ("curves", "", [curve for curve in curves if curve.group != PAPER]),
-        ("curves-published", ": published figures", [curve for curve in curves if curve.group == PAPER]),
-    ):
-        yield from _curve_table(name, f"MAP against pool size{suffix}", chosen, seed)
-
-
-def _curve_table(name: str, title: str, curves: Sequence[Curve], seed: int) -> Iterator[Table]:
-    cells = {}
-    for (group, system, sizes, values, positives), form in itertools.product(curves, FORMS):
-        label = f"{group} {system} {format_count(sizes[-1])}, {form}"
-        for index in (0, -1) if positives else ():
-            random_score = random_precision(sizes[index], positives[index])
-            cells[label, f"random, {('smallest', 'largest')[index]}"] = cell(random_score)
-        figures = over_queries(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
-        for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
-            low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
-            cells[label, column] = cell(value, low, high)
-    if cells:
-        notes = (
-            "Predicted: by a line through the smaller sizes. logit: log odds of MAP against the log of the size; "
-            "power: log of MAP. Pools of nearly one size are one point. Nothing is predicted beyond the largest size.",
-            "Intervals are over queries; they do not hold the error of the form.",
-            "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
-            "so chance falls with the size: a part of the curve is the density of positives.",
-            BRACKETS,
-        )
-        yield grid(name, title, "system, largest size, form", cells, notes)
+    for name, suffix, of_paper in (("curves", "", False), ("curves-published", ": published figures", True)):
+        cells = {}
+        chosen = [curve for curve in curves if (curve.group == PAPER) == of_paper]
+        for (group, system, sizes, values, positives), form in itertools.product(chosen, FORMS):
+            label = f"{group} {system} {format_count(sizes[-1])}, {form}"
+            for index in (0, -1) if positives else ():
+                random_score = random_precision(sizes[index], positives[index])
+                cells[label, f"random, {('smallest', 'largest')[index]}"] = cell(random_score)
+            figures = over_queries(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
+            for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
+                low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
+                cells[label, column] = cell(value, low, high)
+        if cells:
+            title = f"MAP against pool size{suffix}"
+            yield grid(name, title, "system, largest size, form", cells, _CURVE_NOTES)
 
 
 def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:

@@ -72,22 +72,25 @@ def _standings(
         ranks_of[:, [systems.index(name) for name in benchmark.systems]] = benchmark.ranks(alpha)
     overall = standings(ranked)
     order = np.lexsort((overall.mean_rank[0], -overall.benchmarks)).tolist()
-    rows, lines = [], []
-    for index in order:
-        row: dict[str, Any] = {"system": systems[index], "benchmarks": int(overall.benchmarks[index])}
-        row["rivals"] = int(overall.rivals[index])
-        for name in ("rank", "mean_rank", "borda"):
-            row |= zip((name, f"{name}_low", f"{name}_high"), map(float, getattr(overall, name)[:, index]), strict=True)
-        lowest, highest = overall.without[:, index].min(), overall.without[:, index].max()
-        cost, complete = cost_of[systems[index]], len(benchmarks) > 1 and not np.isnan(lowest)
+    figures = {
+        f"{name}{end}": getattr(overall, name)[index]
+        for name in ("rank", "mean_rank", "borda")
+        for index, end in enumerate(("", "_low", "_high"))
+    }
+    without = {"without_least": overall.without.min(axis=0), "without_most": overall.without.max(axis=0)}
+    counts = {"benchmarks": overall.benchmarks, "rivals": overall.rivals}
+    frame = pl.DataFrame({"system": systems, **counts, **figures, **without})
+    frame = frame.hstack(pl.DataFrame(list(cost_of.values()), infer_schema_length=None).drop("system"))[order]
+    frame, lines = frame.with_columns(pl.selectors.float().fill_nan(None)), []
+    for row in frame.iter_rows(named=True):
+        complete = len(benchmarks) > 1 and row["without_least"] is not None
         cells: tuple[Value, ...] = (
             f"{_rank(row, 'rank', 'g')} of {row['rivals'] + 1}" if row["rivals"] else None,
-            _rank(row, "mean_rank", ".2f"),
-            Cell(row["borda"], row["borda_low"], row["borda_high"]), f"{lowest:g} to {highest:g}" if complete else None,
-            f"{row['benchmarks']} of {len(benchmarks)}", *_limits(cost), *_texts(cost, _FACTS | _MORE),
+            _rank(row, "mean_rank", ".2f"), Cell(row["borda"], row["borda_low"], row["borda_high"]),
+            "{without_least:g} to {without_most:g}".format(**row) if complete else None,
+            f"{row['benchmarks']} of {len(benchmarks)}", *_limits(row), *_texts(row, _FACTS | _MORE),
         )  # fmt: skip
-        lines.append(TableRow(systems[index], cells))
-        rows.append(row | {"without_least": lowest, "without_most": highest} | cost)
+        lines.append(TableRow(row["system"], cells))
     heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_COSTS, *_MORE.values())
     notes = (
         "Rank: by the mean of ranks on the benchmarks that a system was scored on, among the systems that were scored "
@@ -100,7 +103,6 @@ def _standings(
         "terms. Data to: last year of the training data.",
         *filter(None, [left_out]),
     )
-    frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.selectors.float().fill_nan(None))
     yield _table("overall", "Leaderboard", heads, lines, notes, frame)
     ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.without[0, index])}
     if len(benchmarks) > 1 and ranks:

@@ -73,12 +73,6 @@ class CandidateSampler:
         self._eligible: Mask = has_text(attributes, rules) & early
         self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & early)
 
-    def _most_cited(self, field: str) -> Rows:
-        """Return the rows of the most cited eligible papers of a field, by falling citations, then by row."""
-        of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
-        rows = np.flatnonzero(of_field & self._eligible)
-        return rows[np.lexsort((rows, -self._corpus.citations[rows]))[: self._sampling.top]]
-
     def top_negatives(self, ranking: Artifact, pool: Pool) -> list[Rows]:
         """Return the highest-ranked eligible candidates of each query that it does not cite, in order of rank."""
         queries = len(pool.query_rows)
@@ -99,7 +93,9 @@ class CandidateSampler:
         """
         qrels = Qrels.from_table(pool.qrels, pool)
         field, sampling = pool.artifact.manifest.config["field"], self._sampling
-        popular = self._most_cited(field)
+        of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
+        popular = np.flatnonzero(of_field & self._eligible)
+        popular = popular[np.lexsort((popular, -self._corpus.citations[popular]))[: sampling.top]]  # by citations, row
         for position, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
             item = f"{split}|{field}|{query_id}"
             positives = qrels.rows[qrels.offsets[position] : qrels.offsets[position + 1]].astype(np.int64)

@@ -171,9 +171,12 @@ def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
 
 def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
     """Return the ranking of every system on every pool of one corpus of neighbours; overlaps are not scored."""
-    systems, rankings = parse_systems(recipe.systems), []
+    systems, rankings, counts = parse_systems(recipe.systems), list[RankedPool](), corpus.manifest.counts["neighbours"]
     for kind, depth in DEPTHS.items():
-        for pool in _pools(recipe, corpus, kind):
+        of_titles = kind.startswith("titles")
+        queries = recipe.titles if of_titles else recipe.queries
+        for name in [name for name in counts if counts[name]] if kind == "overlap" else [""]:  # classes with neighbours
+            pool = pool_task(corpus, NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed))
             evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
             for system, evaluation in zip(systems, evaluations, strict=True):
                 scores = () if kind == "overlap" else evaluation.scores
@@ -182,22 +185,13 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
                     continue
                 model, vectors = system.ranker, evaluation.embed[0]
                 rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores, model, vectors))
-                if recipe.standardise and kind.startswith("titles"):
+                if recipe.standardise and of_titles:
                     standardised = standardised_task(corpus, pool, vectors, model)
                     ranking = dense_ranking_task(corpus, pool, {"paper": standardised}, model, depth=depth)
                     system_name = system.name + STANDARDISED
                     scores = score_tasks(ranking, pool, corpus, system=system_name, depth=depth)
                     rankings.append(RankedPool(pool, system_name, ranking, scores))
     return rankings
-
-
-def _pools(recipe: Recipe, corpus: Artifact, kind: PoolKind) -> list[Task]:
-    """Return the pools of one kind; there is an overlap for each class with at least one neighbour."""
-    counts = corpus.manifest.counts["neighbours"]
-    names = [name for name in counts if counts[name]] if kind == "overlap" else [""]
-    queries = recipe.titles if kind.startswith("titles") else recipe.queries
-    configs = [NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed) for name in names]
-    return [pool_task(corpus, config) for config in configs]
 
 
 def similarity_tasks(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
