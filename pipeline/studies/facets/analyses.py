@@ -29,7 +29,7 @@ from pipeline.scores.tables import Table, Value, frame_table, grid, label_of
 from pipeline.sources.csfcube import NOT_JUDGED, Annotations
 from pipeline.studies.base import StudyFigure
 from pipeline.studies.common import in_points
-from pipeline.studies.facets.pools import judgements_of, query_papers, ranked_papers
+from pipeline.studies.facets.pools import judgements_of, query_papers
 from pipeline.studies.facets.scoring import ALL
 
 Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
@@ -168,19 +168,11 @@ def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
 
 def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
     """Return a measure with citations as judgements, float64 ``[queries with a cited candidate]``."""
-    cited = judgements_of(pool).filter(cited_of(pool)).with_columns(grade=pl.lit(1, pl.Int16))
-    values = measured(cited, ranked_papers(ranking), pool, measure)
-    return values[~np.isnan(values)]
-
-
-def measured(judged: pl.DataFrame, ranked: pl.DataFrame, pool: Pool, measure: str) -> Floats:
-    """Return a measure of each query, float64 ``[queries]``; NaN without a positive.
-
-    ``judged`` has ``query``, ``row`` and ``grade``, ``ranked`` has ``query`` and ``row``.
-    """
     queries = len(pool.query_rows)
-    run = RankedRun(offsets_of(ranked["query"].to_numpy(), queries), ranked["row"].to_numpy())
-    return np.asarray(evaluate_all(Qrels.from_table(judged.to_arrow(), queries), run, parse_measures(measure))[0])
+    cited = judgements_of(pool).filter(cited_of(pool)).with_columns(grade=pl.lit(1, pl.Int16))
+    run = RankedRun(offsets_of(ranking.query, queries), ranking.row)
+    (values,) = evaluate_all(Qrels.from_table(cited.to_arrow(), queries), run, parse_measures(measure))
+    return np.asarray(values[~np.isnan(values)])
 
 
 def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:

@@ -31,7 +31,6 @@ from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Rows
-from pipeline.retrieve.base import Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, Annotations, Csfcube, query_id, read_annotations
 from pipeline.stages.corpus import corpus_task
@@ -237,11 +236,6 @@ def judgements_of(pool: Pool) -> pl.DataFrame:
     """Return ``query``, ``row`` and ``grade`` of each judgement, with the ``paper`` of the query."""
     qrels = pl.DataFrame(pl.from_arrow(pool.qrels))
     return qrels.with_columns(paper=pl.Series(query_papers(pool), dtype=pl.String).gather(qrels["query"]))
-
-
-def ranked_papers(ranking: Ranking) -> pl.DataFrame:
-    """Return ``query``, ``row`` and ``rank`` of each entry of a ranking."""
-    return pl.DataFrame({"query": ranking.query, "row": ranking.row, "rank": ranking.rank})
 
 
 def facet_query_ids(pool: Pool) -> list[str]:
