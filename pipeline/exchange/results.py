@@ -118,13 +118,15 @@ def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Fo
     rows, frames, kinds, skipped = list[Row](), list[pl.DataFrame](), Counter[str](), list[str]()
     runs, judgements, read = list[Run](), dict[Path, Collection[str]](), list[Path]()
     folder = Path(qrels).expanduser() if qrels not in ("", HUB) else None
-    given = [path for path in _files([folder] if folder else []) if path == folder or "qrel" in str(path).casefold()]
-    for path in dict.fromkeys([*given, *_files(paths)]):
+    given = {
+        path
+        for path in _files([folder] if folder else [])
+        if path == folder or "qrel" in str(path.relative_to(folder or path)).casefold()
+    }
+    for path in [*sorted(given), *(path for path in _files(paths) if path not in given)]:
         try:
             _check_inside(path, [*paths, *([folder] if folder else [])])
-            kind, content = _recognised(path, metric)
-            if path in given and kind != "qrels":
-                raise InputError("it must hold judgements of runs", "Name another with --qrels")
+            kind, content = _recognised(path, metric, is_qrels=path in given)
             if kind == "run":
                 runs += content
             elif kind == "qrels":
@@ -169,14 +171,18 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 def _check_inside(path: Path, given: Sequence[Path]) -> None:
     """Raise InputError for a link out of the folders that were given; the cache of huggingface_hub has such links."""
+    if not path.is_symlink() or path in given:
+        return
     homes = [*given, *(folder.parents[1] / "blobs" for folder in given if folder.parent.name == "snapshots")]
     target = files.resolved(path)
-    if path not in given and not any(target.is_relative_to(files.resolved(home)) for home in homes):
+    if not any(target.is_relative_to(files.resolved(home)) for home in homes):
         raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
 
 
-def _recognised(path: Path, metric: str) -> tuple[str, Any]:
+def _recognised(path: Path, metric: str, *, is_qrels: bool) -> tuple[str, Any]:
     """Return the kind of a file, and its rows, its frame, its runs, or the queries of its judgements."""
+    if is_qrels:
+        return "qrels", _judged_queries(path)
     with files.given(path).open("rb") as handle:
         head = handle.read(4)
     if head == b"PAR1":
@@ -205,9 +211,9 @@ def _of_lines(path: Path, text: str) -> tuple[str, Any]:
     if len(words) == 6 and _number(words[4]) is not None:
         return "run", [_run_of(path)]
     if len(words) == 4 and _number(words[3]) is not None:
-        return "qrels", {query for _, (query, _), _ in read_judgements(path)}
+        return "qrels", _judged_queries(path)
     if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
-        return "qrels", {query for _, (query, _), _ in read_judgements(path)}
+        return "qrels", _judged_queries(path)
     if len(words) == 3 and any(_measure(line.split()[0]) for line in lines[:1]):
         return "values of trec_eval", _of_queries(path, lines, metric=0, query=1)
     if len(words) == 3 and _measure(words[1]):
@@ -317,6 +323,10 @@ def _of_records(path: Path, records: Sequence[Any]) -> tuple[str, Any]:
     if "doc_id" in records[0] and "doc" in records[0]:
         return "samples of lm-evaluation-harness", of_samples(path, records)
     return "table", _of_table(path, pl.DataFrame(records, infer_schema_length=None))
+
+
+def _judged_queries(path: Path) -> set[str]:
+    return {query for _, (query, _), _ in read_judgements(path)}
 
 
 def _run_of(path: Path) -> Run:

@@ -46,6 +46,18 @@ def test_runs_have_the_qrels_that_share_their_queries(tmp_path: Path) -> None:
     assert found.skipped == [f"{stray}: {reason}"]
 
 
+def test_qrels_may_be_given_in_any_format(tmp_path: Path) -> None:
+    run, _ = write_trec(tmp_path / "runs")
+    given = tmp_path / "given"
+    (given / "qrels").mkdir(parents=True)
+    (given / "qrels" / "test.json").write_text(json.dumps(QRELS))
+    (given / "corpus.csv").write_text("system,item,value\na,t,0.1\n")
+    for qrels in (given, given / "qrels" / "test.json"):
+        found = read_results([run], str(qrels))
+        assert [judged.qrels for judged in found.runs] == [given / "qrels" / "test.json"]
+        assert found.values.is_empty()
+
+
 def test_collections_are_taken_off_the_names_of_systems(tmp_path: Path) -> None:
     for task, query in (("scifact", "a"), ("nfcorpus", "b")):
         (tmp_path / f"qrels.beir-v1.0.0-{task}.test.txt").write_text(f"{query}1 0 d1 1\n")
