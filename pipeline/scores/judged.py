@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import SHORT_ID
+from pipeline.core.config import SHORT_ID, counted
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import JUDGED
 from pipeline.measure.design import Design, estimate
@@ -49,7 +49,8 @@ def judged_frame(judged: Artifact, seed: int = 0) -> pl.DataFrame:
 def stands_on(judged: Artifact) -> str:
     """Return how many judgements stand behind the figures, as a sentence."""
     counts = judged.manifest.counts
-    people = f"{counts['judged']:,} of {counts['pairs']:,} pairs judged by {counts['annotators']} people"
+    annotators = counted(counts["annotators"], "annotator")
+    people = f"{counts['judged']:,} of {counts['pairs']:,} pairs judged by {annotators}"
     return people + (f", {counts['by_model']:,} by a model (PPI++)." if counts["by_model"] else ".")
 
 

@@ -150,7 +150,9 @@ def test_tables_say_how_many_pairs_stand_behind_them(root: Path, labels: dict[st
     result = mdcr(root, "judge", "score", *POOL)
     assert result.returncode == 0, result.stderr
     counts = labels["labels"]["counts"]
-    text = f"{counts['pairs']:,} of {counts['machine']:,} pairs judged by 2 people, {counts['machine']:,} by a model"
+    text = (
+        f"{counts['pairs']:,} of {counts['machine']:,} pairs judged by 2 annotators, {counts['machine']:,} by a model"
+    )
     assert text in result.stdout
     assert "newest less lsa:dimension=8" in result.stdout
     assert "Relevance of cited and uncited papers" in result.stdout
@@ -161,7 +163,7 @@ def test_the_page_of_a_report_has_a_table_of_its_own(root: Path, scores: dict[st
     (folder,) = mdcr_json(root, "report", "--format", "page")["reports"]
     page = (Path(folder) / "index.html").read_text()
     assert "Measures by judgements: tiny-dataset-2019-300-s1" in page
-    assert "pairs judged by 2 people" in page
+    assert "pairs judged by 2 annotators" in page
 
 
 def test_audit_and_leaderboard_take_the_values(root: Path, scores: dict[str, Any]) -> None:
