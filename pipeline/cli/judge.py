@@ -14,6 +14,7 @@ from pipeline.cli.output import as_record, print_counts, print_json, print_table
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.task import Task
@@ -54,6 +55,7 @@ def _draw(options: argparse.Namespace) -> None:
     config = DrawConfig(tuple(rankings), options.pairs, options.ranks, options.grades, options.draw_seed)
     task = draw_task(corpus, pool, [*rankings.values()], config)
     for artifact in read.make(runner, [task], options, stores=True):
+        (artifact.path / MANIFEST).touch()  # the last one counts, also of those that are there
         folder = (options.output or runner.root / REPORTS) / artifact.name
         written = write_pairs(artifact, Pool(runner.make(pool), Corpus(corpus)), folder, options.second)
         if options.json:
@@ -83,6 +85,7 @@ def _read(options: argparse.Namespace) -> None:
     draw = _chosen_draw(options, runner.root)
     task = labels_task(draw, options.labels, options.machine)
     for artifact in read.make(runner, [task], options):
+        (artifact.path / MANIFEST).touch()
         agreed = _agreement(labels_of(artifact))
         if options.json:
             print_json({"labels": as_record(artifact), "draw": draw.name, "agreement": agreed.to_dicts()})
@@ -116,6 +119,7 @@ def _score(options: argparse.Namespace) -> None:
         raise InputError(f"no labels of {draw.name} were read", "Run mdcr judge read --labels=people.csv")
     task = judged_task(corpus, pool, draw, labels[-1], rankings, options.measures)
     for artifact in read.make(runner, [task], options, stores=True):
+        (artifact.path / MANIFEST).touch()
         path = (options.output or runner.root / REPORTS) / artifact.name / "values.csv"
         values = pl.DataFrame(artifact.arrow(VALUES))
         item = pl.Series(Pool(runner.make(pool), Corpus(corpus)).query_ids()).gather(values["query"])

@@ -129,7 +129,7 @@ def judged_values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> F
     """
     check_measures(measures)
     if np.isnan(sample.relevance).all():
-        raise InputError("no pair has a label of a person", "Fill in the column label of pairs.csv, and read it")
+        raise InputError("no pair has a label of a person", "Fill in the column label of people.csv, and read it")
     grades = len(sample.relevance)
     relevant = [_Relevance(sample, grade) for grade in range(1, grades + 1)]
     values = np.full((len(ranks), len(measures), sample.queries), np.nan)
