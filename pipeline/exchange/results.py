@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.exchange.entries import PREDICTIONS, name_of, read_entries
+from pipeline.exchange.qrels import HUB, Judged, Run, judged
 from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
-from pipeline.sources.mteb import folder_of, task_qrels
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -44,11 +44,7 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
-HUB = "hub"
-"""Stands for qrels of tasks of MTEB on the Hugging Face hub."""
-
 _DIGITS = 6
-_COMMON = {"run", "qrels", "test", "dev", "train", "trec"}
 _BESIDE = ("model_meta.json", "README.md")
 _METHOD = "Convert the file to a table with the columns system, item, value"
 
@@ -57,32 +53,6 @@ _UNKNOWN = (
     pl.exceptions.PolarsError,
 )  # fmt: skip
 """What readers raise for content of another shape."""
-
-
-class Run(NamedTuple):
-    """A run to score.
-
-    Attributes:
-        system: its name.
-        path: its file.
-        entries: the file, or scores by query and document.
-        queries: ids of its queries.
-        task: task, subset and split of MTEB whose queries they are; None: unknown.
-    """
-
-    system: str
-    path: Path
-    entries: Any
-    queries: Collection[str]
-    task: tuple[str, str, str] | None = None
-
-
-class Judged(NamedTuple):
-    """A run with its qrels (a file, or grades by query and document), and the name of their collection."""
-
-    run: Run
-    qrels: Any
-    collection: str
 
 
 class Found(NamedTuple):
@@ -142,20 +112,20 @@ def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Fo
         except _UNKNOWN as error:
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:90]}"
             skipped.append(f"{path}: it is no file of results that is known ({reason})")
-    judged = list[Judged]()
+    paired = list[Judged]()
     for run in runs:
         try:
-            judged.append(_judged(run, judgements, qrels, folder))
+            paired.append(judged(run, judgements, qrels, folder))
         except MdcrError as error:
             skipped.append(f"{run.path}: {error.what}. {error.remedy}")
     values = pl.concat([pl.DataFrame(rows, VALUES, orient="row"), *frames])
     unnamed, values = len(values), values.drop_nulls(["system", "item"])
     if unnamed := unnamed - len(values):
         skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
-    if values.is_empty() and not judged:
+    if values.is_empty() and not paired:
         reasons = f" ({'; '.join(skipped[:3])})" if skipped else ""
         raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", _METHOD)
-    return Found(_one_revision(values, skipped), judged, kinds, skipped, read)
+    return Found(_one_revision(values, skipped), paired, kinds, skipped, read)
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -379,39 +349,3 @@ def _one_revision(values: pl.DataFrame, skipped: list[str]) -> pl.DataFrame:
     skipped += [f"{system}: {tasks} tasks; another revision has as many or more" for system, tasks, *_ in others.rows()]
     kept = values.join(others, on="system", how="anti", maintain_order="left")
     return kept.with_columns(pl.col("system").replace(dict(best.select("system", "name").iter_rows())))
-
-
-def _judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, folder: Path | None) -> Judged:
-    """Return a run with those of its task of MTEB, or with the qrels that have the largest share of its queries.
-
-    Of equal ones, those count that are alike by name, then by folder.
-    """
-    if run.task and (given == HUB or (folder and (folder / folder_of(run.task[0])).is_dir())):
-        task, subset, split = run.task
-        return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")
-
-    def fit(qrels: Path) -> tuple[int, int, int]:
-        folders = zip(run.path.parent.parts, qrels.parent.parts, strict=False)
-        shared = sum(query in run.queries for query in judgements[qrels])
-        return shared, len(_words(run.path) & _words(qrels)), sum(a == b for a, b in folders)
-
-    fits = {qrels: fit(qrels) for qrels in judgements}
-    best = max(fits, key=fits.__getitem__, default=None)
-    if best is None or not fits[best][0]:
-        remedy = "Give --qrels=hub, or a folder of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
-        raise InputError("it is a run, and no qrels beside it share a query", remedy)
-    system = run.system if run.task else _without(run.system, best, len(judgements))
-    return Judged(run._replace(system=system), best, name_of(best))
-
-
-def _words(path: Path) -> set[str]:
-    return {word for word in re.split(r"[._\s]+", name_of(path)) if word} - _COMMON
-
-
-def _without(system: str, qrels: Path, collections: int) -> str:
-    """Return the name of a run without the words that name its collection, if there are several collections."""
-    if collections < 2:
-        return system
-    named = _words(qrels) | {qrels.parent.name}
-    words = [word for word in re.split(r"([._]+)", system) if word not in named | _COMMON]
-    return "".join(words).strip("._") or system
