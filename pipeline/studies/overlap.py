@@ -44,7 +44,7 @@ Group = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study, which ``overlap.toml`` explains."""
+    """Settings of the study."""
 
     field: str
     years: tuple[int, ...] = required("publication years of the queries, a pool for each")

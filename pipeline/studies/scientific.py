@@ -31,7 +31,7 @@ from pipeline.studies.common import BRACKETS, cells_of, pool_result
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study, which ``scientific.toml`` explains."""
+    """Settings of the study."""
 
     input: str = required("folder with a folder for each task, as mdcr fetch mteb writes them")
     tasks: str = required("names of tasks of MTEB, or scientific: all that mdcr fetch mteb has")

@@ -44,7 +44,7 @@ from pipeline.studies.recipe import PoolsRecipe, pools_of
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study, which ``crossover.toml`` explains."""
+    """Settings of the study."""
 
     field: str
     year: int

@@ -42,7 +42,7 @@ _FILE = "pools.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, which ``facet_pools.toml`` explains."""
+    """Settings of the study."""
 
     systems: str = required("whose candidates by the facet's sentences are pooled, as in facets")
     whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")

@@ -31,7 +31,7 @@ from pipeline.studies.facets.rankings import FacetRanking, file_rankings, ranked
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(CollectionRecipe):
-    """Settings of the study, which ``facets.toml`` explains."""
+    """Settings of the study."""
 
     facets: tuple[str, ...] = required("which facets")
     systems: str = required("what ranks by the facet's sentences: any system, tfidf, or ot(ENCODER)")

@@ -34,7 +34,7 @@ _OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(PoolsRecipe):
-    """Settings of the study, which ``large_scale.toml`` explains; ``exclude`` names training queries (section 3.1)."""
+    """Settings of the study; ``exclude`` names training queries (section 3.1)."""
 
     fields: str = required("of the 19 fields, with commas, or all; dataset: pools of all fields")
     sizes: tuple[str, ...] = required("numbers of candidates, such as 200k, or all")

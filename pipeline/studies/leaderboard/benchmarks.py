@@ -67,7 +67,7 @@ MEAN = "mean"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study ``leaderboard``, which ``leaderboard.toml`` explains."""
+    """Settings of the study."""
 
     workspaces: tuple[str, ...] = required("folders of further workspaces")
     pools: tuple[str, ...] = required("settings of the drawn pools that count, or all; empty: one suite a corpus")

@@ -57,7 +57,7 @@ INDEXES = {"field": "all lists of a field", "corpus": "all lists", "query": "eac
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study, which ``mdcr_eval.toml`` explains."""
+    """Settings of the study."""
 
     input: str = required("folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
     split: str = required("test or val")

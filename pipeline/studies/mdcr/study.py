@@ -42,7 +42,7 @@ _LICENCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study, which ``mdcr.toml`` explains."""
+    """Settings of the study."""
 
     corpus: str = required("name of the corpus; empty: the only one")
     fields: str = required("of the 19 fields, with commas, or all; those with too few papers are left out")

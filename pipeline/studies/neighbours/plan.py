@@ -45,7 +45,7 @@ FEWEST = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study, which ``neighbours.toml`` explains."""
+    """Settings of the study."""
 
     corpus: str = required("names of corpora, with commas")
     input: str = required("folder with NAME.jsonl.gz of each (id, title, abstract); empty: they are built already")

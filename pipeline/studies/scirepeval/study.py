@@ -33,7 +33,7 @@ from pipeline.studies.sentences import Pairing
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Settings of the study, which ``scirepeval.toml`` explains."""
+    """Settings of the study."""
 
     input: str = required("folder with scirepeval/ and scirepeval_test/, or the training samples")
     systems: str = required("entries of models.toml, or of pipeline/studies/scirepeval/formats.toml")
