@@ -15,7 +15,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import file_name, from_mapping
+from pipeline.core.config import counted, file_name, from_mapping
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.settings import required
@@ -119,9 +119,10 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of its model."""
-        words = (self.base, self.architecture, self.formats, str(self.seed))
-        return file_name("-".join(words).replace("+", "_"), kept="_")
+        """Name of its model, or label of a base that is not trained."""
+        words = (self.architecture, self.formats, str(self.seed))
+        name = "-".join([self.base, *words]) if self.architecture else self.base
+        return file_name(name.replace("+", "_"), kept="_")
 
 
 Rows = Mapping[Run, Mapping[str, str]]
@@ -197,7 +198,7 @@ def _evaluation(recipe: Recipe, rows: Rows) -> scirepeval.Recipe:
     formats = {run.name: dict(row) for run, row in rows.items()}
     codes = Run(next(iter(recipe.bases)), ABLATED, ALL, recipe.seeds[0])
     if codes in rows:
-        formats[codes.name]["published"] = f"{recipe.published.get(codes.base, codes.base)}_ctrl"
+        formats[codes.name]["published"] = f"{recipe.published.get(codes.base, codes.base).removesuffix('_base')}_ctrl"
     changes: dict[str, Any] = {"input": recipe.input, "systems": ",".join(formats), "formats": formats}
     changes |= {"tasks": recipe.evaluated, "confusion": codes.name if codes in rows else ""}
     changes |= {"edition": recipe.edition, "resamples": recipe.resamples}
@@ -279,8 +280,9 @@ def _models(name: str, title: str, recipe: Recipe, runs: pl.DataFrame, figures: 
     frame = _beside(recipe, runs, figures, "averages", "architecture")
     labels = pl.format("{}, {}", "base", pl.col("architecture").replace(LABELS))
     notes = [
-        f"Means and deviations over {len(recipe.seeds)} trainings; in parentheses the difference to the published mean "
-        "of 5 trainings. Figures of samples, or of other bases than the paper's, are not comparable with them.",
+        f"Means and deviations over {counted(len(recipe.seeds), 'training')}; in parentheses the difference to the "
+        "published mean of 5 trainings. Figures of samples, or of other bases than the paper's, are not comparable "
+        "with them.",
     ]
     return _over_trainings(name, title, "model", frame.with_columns(model=labels), notes)
 

@@ -73,6 +73,9 @@ def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) 
     assert {row["formats"] for row in tables["ablations"]} == {"regression", "all"}
     codes = {(row["format"], row["vectors"]): row["value"] for row in tables["scirepeval-codes"] if row["value"]}
     assert len(codes) == 2 * 4
+    printed = {(row["group"], row["format"], row["vectors"]): row["published"] for row in tables["scirepeval-codes"]}
+    assert printed["in-train", "search", "query"] == 78.5  # of SPECTER2
+    assert {row["system"] for row in tables["scirepeval-averages"]} >= {"tiny", "tiny-pals-all-1"}
     report = (tmp_path / "runs/reports/multi_format/averages.md").read_text()
     assert "tiny, Adapters + MTL CTRL" in report
     assert "±" not in report
