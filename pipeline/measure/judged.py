@@ -21,7 +21,8 @@ prediction by its reliability (as in small-area estimation, Fay & Herriot 1979),
 subtracted. At a draw of everything all estimates equal the measures.
 
 Values of queries are not confined to 0 to 1. Queries are drawn independently, so the variance between values of queries
-contains that of queries and that of draws: the usual intervals over queries hold for both together.
+contains that of queries and that of draws: the usual intervals over queries hold for both together. Queries share
+predictions and the shrinkage, so ratios are pseudo-values of a jackknife over queries (Tukey 1958).
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ SUPPORTED = ("precision", "recall", "map", "ndcg")
 _PSEUDO_LABELS = 2.0
 """Weight of the mean of all labels in the prediction of a stratum."""
 
+_GROUPS = 100
+"""Most groups of queries of which a jackknife leaves out one; up to 100 queries with labels are left out one by one."""
+
 _SMALLEST = 0.1
 """Least number of relevant papers of a query, as a share of the predicted one."""
 
@@ -70,6 +74,11 @@ class Sample(NamedTuple):
     probability: Floats
     relevance: Floats
     machine: Floats
+
+    def of_pairs(self, chosen: npt.NDArray[np.bool_]) -> Sample:
+        """Return the sample with a part of its pairs; queries keep their numbers."""
+        query, stratum, probability = self.query[chosen], self.stratum[chosen], self.probability[chosen]
+        return Sample(self.queries, query, stratum, probability, self.relevance[:, chosen], self.machine[:, chosen])
 
 
 def stratify(ranks: Ints, cited: npt.NDArray[np.bool_], depth: int) -> npt.NDArray[np.int64]:
@@ -117,7 +126,8 @@ def random_numbers(query: Owners, row: Owners, seed: int, purpose: str = "judge"
 def judged_values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> Floats:
     """Return the estimated measures of systems for queries, float64 ``[systems, measures, queries]``.
 
-    NaN where all pairs of a query are labelled and none is relevant, except for precision.
+    NaN where all pairs of a query are labelled and none is relevant, except for precision. Ratios are pseudo-values:
+    what a query's labels change in the values of the others, by their predictions, counts for the query.
 
     Args:
         sample: pairs with labels.
@@ -128,14 +138,32 @@ def judged_values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> F
         InputError: a measure is another, or no pair has a label.
     """
     check_measures(measures)
-    if np.isnan(sample.relevance).all():
+    labelled = ~np.isnan(sample.relevance).all(axis=0)
+    if not labelled.any():
         raise InputError("no pair has a label of a person", "Fill in the column label of people.csv, and read it")
-    grades = len(sample.relevance)
-    relevant = [_Relevance(sample, grade) for grade in range(1, grades + 1)]
+    values = _values(sample, ranks, measures)
+    ratios = [number for number, measure in enumerate(measures) if measure.name != "precision"]
+    queries = np.unique(sample.query[labelled])
+    if labelled.all() or len(queries) < 2 or not ratios:
+        return values
+    pseudo = values.copy()
+    for group in np.array_split(queries, min(len(queries), _GROUPS)):
+        others = ~np.isin(sample.query, group)
+        without = _values(sample.of_pairs(others), ranks[:, others], [measures[number] for number in ratios])
+        changes = values[:, ratios] - without
+        changes[:, :, group] = 0
+        pseudo[:, ratios, group[0]] += np.nansum(changes, axis=2)  # by one query, which keeps the variance of the mean
+    return pseudo
+
+
+def _values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> Floats:
+    """Return what each query's own pairs say of the measures, ``[systems, measures, queries]``."""
+    relevant = [_Relevance(sample, grade) for grade in range(1, len(sample.relevance) + 1)]
     values = np.full((len(ranks), len(measures), sample.queries), np.nan)
     for number, measure in enumerate(measures):
         chosen = relevant[measure.relevant - 1 :]
         if not chosen:
+            grades = len(sample.relevance)
             raise InputError(f"{measure} must be of a grade that labels have, got up to {grades}", "Lower rel=")
         for system, ranked in enumerate(ranks):
             inside = (ranked > 0) & (ranked <= (measure.cutoff or ranked))
