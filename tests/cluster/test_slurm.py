@@ -18,8 +18,6 @@ from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.stale import stale_view
 from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
 from tests.encode.tiny import save_bert
-from tests.studies.scirepeval import published
-from tests.train import test_multi_format as grid
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -215,17 +213,6 @@ def test_submitted_studies(slurm_host: SlurmHost, own: Path, words: str, report:
     (jobs,) = Jobs.all(own)
     completes(slurm_host, jobs)
     assert list(own.glob(f"runs/reports/{report}/index.html"))
-
-
-def test_a_submitted_grid_of_trainings(slurm_host: SlurmHost, own: Path, tmp_path: Path) -> None:
-    folder = grid.training_sets(published.write(tmp_path / "in", ("cite_count", "scidocs_cite")))
-    words = ["study", "multi_format", "--input", str(folder), "--model", f"tiny={save_bert(tmp_path / 'bert')}"]
-    settings = grid.settings(architectures=["cls", "ctrl"], ablations=[])
-    assert "is the driver" in mdcr(own, "submit", *words, *settings, "--nodes", "2").stderr
-    (jobs,) = Jobs.all(own)
-    completes(slurm_host, jobs)
-    assert len(grid.trained(own)) == 2
-    assert list(own.glob("runs/reports/multi_format/averages.md"))
 
 
 def completes(host: SlurmHost, jobs: Jobs) -> None:
