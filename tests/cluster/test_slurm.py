@@ -191,7 +191,7 @@ def test_submitted_by_make(slurm_host: SlurmHost, world: World) -> None:
     slurm_host.until(lambda: not workers(world), "scancel of the driver cancels its workers", 30)
     cancelled = [job for group in json.loads(world.run("jobs", "--json").stdout)["jobs"] for job in group["states"]]
     assert not [job for job in cancelled if job["last"].startswith("submitit")]
-    assert make_submit(world, file).returncode == 0
+    slurm_host.until(lambda: make_submit(world, file).returncode == 0, "no job is completing, and it is submitted", 60)
     slurm_host.until(lambda: workers(world), "it goes on", 60)
     (jobs,) = [jobs for jobs in Jobs.all(world.root) if not jobs.works]
     subprocess.run(["scontrol", "requeue", jobs.ids[-1]], check=True)

@@ -77,10 +77,11 @@ def test_an_architecture_learns_and_is_the_same_when_it_is_loaded(
     assert {key for key, weight in weights.items() if weight.requires_grad} >= moved
     assert name in ONLY or "0.model.embeddings.word_embeddings.weight" in moved
 
-    here = {}
+    here: dict[str, np.ndarray] = {}
     for form in CODES:
         architecture.switch(form)
         here[form] = architecture.model.encode([writer(title, "", form) for title in TITLES])
+    here["search"] = here["proximity"]  # papers that are searched
     (tmp_path / "model").mkdir()
     architecture.save(tmp_path / "model")
     for form, system in systems(name, tmp_path / "model").items():

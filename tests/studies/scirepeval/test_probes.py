@@ -136,9 +136,14 @@ def test_an_interval_of_repetitions_holds_test_papers_too() -> None:
     truth, other = (np.eye(2, dtype=bool)[random.integers(0, 2, 80)] for _ in range(2))
     mixed = np.where(random.random((80, 1)) < 0.3, other, truth)
     config = FiguresConfig(entry, 13, 2_000)
-    same = scoring._few_shot(config, "f1@5", truth, [mixed] * 10, "classes")
+
+    def interval_of(shots: list[probes.Indicator]) -> scoring.TaskFigure:
+        statistics = [lambda times, shot=shot: probes.f1(truth, shot, times, "classes") for shot in shots]
+        return scoring._bootstrap(config, "f1@5", statistics, 80)
+
+    same = interval_of([mixed] * 10)
     assert (same.items, same.value) == (80, pytest.approx(f1_score(truth[:, 1], mixed[:, 1], average="macro")))
-    whole = scoring._bootstrap(config, "f1", [lambda times: probes.f1(truth, mixed, times, "classes")], 80)
+    whole = interval_of([mixed])
     np.testing.assert_allclose(same.draws, whole.draws)
-    unequal = scoring._few_shot(config, "f1@5", truth, [mixed] * 5 + [other] * 5, "classes")
+    unequal = interval_of([mixed] * 5 + [other] * 5)
     assert unequal.draws.std() > 1.3 * same.draws.std()
