@@ -56,6 +56,7 @@ FACTS = {
     "no_positive": pl.String,
     "weights": pl.List(pl.Struct({"system": pl.String, "weight": pl.Float64})),
     "prefixes": pl.String,
+    "without_vector": pl.String,
     "encoders": pl.List(ENCODER),
     "replaced": pl.Boolean,
     "workspace": pl.String,
@@ -63,9 +64,10 @@ FACTS = {
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
 the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries without a
-positive, ``weights`` are those of a weighted sum, ``prefixes`` the texts put before papers and queries, ``encoders``
-those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files, ``replaced``: older tunings were
-left out, ``workspace`` is the folder of the workspace, null for runs of files."""
+positive, ``weights`` are those of a weighted sum, ``prefixes`` the texts put before papers and queries,
+``without_vector`` says how many papers have none (null: all have one), ``encoders`` are those of
+:meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files, ``replaced``: older tunings were left out,
+``workspace`` is the folder of the workspace, null for runs of files."""
 
 _PRIVATE = {
     "row": pl.String,

@@ -228,7 +228,8 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
     parts = [f"tuned to {parts[0]}", *parts[1:]] if parts and TUNED in (run["also"] or ()) else parts
     parts += [f"{part['weight']:g} {part['system']}" for part in run["weights"] or ()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
-    return ", ".join(parts + ([f"revision {format_setting(run['revision'])}"] if run["revision"] else []))
+    parts += [f"revision {format_setting(run['revision'])}"] if run["revision"] else []
+    return ", ".join(parts + ([run["without_vector"]] if run["without_vector"] else []))
 
 
 def _prefixes(runs: pl.DataFrame) -> str:

@@ -15,7 +15,7 @@ import polars as pl
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping, values_of
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.manifest import MANIFEST
+from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
 from pipeline.corpus.pool import Pool
@@ -251,6 +251,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         **{f"{kind}_{mark}": n for kind, marks in pool.counts.get("marks", {}).items() for mark, n in marks.items()},
         "weights": [{"system": part, "weight": weight} for part, weight in weights.items()],
         "prefixes": _prefixes(settings, config),
+        "without_vector": _without_vector(ranking.manifest.counts),
         "encoders": sources.encoders(ranking, system),
         "replaced": False,
         "row": digest([system, row_settings]),
@@ -281,6 +282,17 @@ def _with_engine(settings: Mapping[str, Any], engine: str | None) -> dict[str, A
         name: engine if name == "search" else _with_engine(value, engine) if isinstance(value, Mapping) else value
         for name, value in settings.items()
     }
+
+
+def _without_vector(counts: Counts) -> str | None:
+    """Return how many papers of a ranking have no vector; None if all have one."""
+    candidates, queries = (counts.get(f"{name}_without_vector", 0) for name in ("candidates", "queries"))
+    if not (candidates or queries):
+        return None
+    return (
+        f"no vector for {candidates:,} of {counts['candidates']:,} candidates and {queries:,} of "
+        f"{counts['queries']:,} queries"
+    )
 
 
 def _prefixes(settings: Mapping[str, Any], pool: Mapping[str, Any]) -> str | None:

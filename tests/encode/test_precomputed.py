@@ -26,6 +26,8 @@ from pipeline.encode import precomputed, registry
 from pipeline.encode.export import export_vectors, open_vectors
 from pipeline.encode.precomputed import VectorFile
 from pipeline.encode.spec import Model
+from pipeline.scores import store
+from pipeline.scores.notes import notes_on_systems
 from pipeline.stages import imported
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
@@ -334,7 +336,8 @@ def test_papers_without_a_vector(tmp_path: Path) -> None:
     assert (counts["candidates_without_vector"], counts["queries_without_vector"]) == (3, 1)
     scores = make(tmp_path, score_task(ranking, whole, corpus, system="x", measures=("map",)))
     assert scores.manifest.counts["queries_without_results"] == 1
-    assert scores.manifest.provenance["parameters"] == "no vector for 3 of 40 candidates and 1 of 4 queries"
+    (note,) = notes_on_systems(store.stored(tmp_path))
+    assert note == "Parameters: x no vector for 3 of 40 candidates and 1 of 4 queries."
     message = r"none for 3 of 40 candidates and 1 of 4 queries \(first: 00003, 00011, 00025\).*missing=skip"
     with pytest.raises(InputError, match=message):
         rank(tmp_path, corpus, whole, strict, depth=30)
