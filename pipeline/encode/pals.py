@@ -93,10 +93,10 @@ def name_pals(folder: Path, temporary: Path, code: str) -> None:
         InputError: a format is chosen and the model has no PALs or another number of them, or the reverse.
     """
     config = shape.read(folder / "config.json")
-    count = config.get("num_tasks", 0) if config.get("pals") else 0
-    if count != (len(PALS) if code in PALS else 0):
+    count = config.get("num_tasks", 0) if config.get("pals") else None
+    if count != (len(PALS) if code in PALS else None):
         raise InputError(
-            f"one of the PALs {', '.join(PALS)} of {folder} must be chosen, got {code or 'none'} of {count}",
+            f"one of the PALs {', '.join(PALS)} of {folder} must be chosen, got {code or 'none'} of {count or 0}",
             "Add :pals=[PRX] to a model with four PALs",
         )
     if code:
