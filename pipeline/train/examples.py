@@ -87,8 +87,11 @@ class _Transform:
 
 
 def lazy(table: pa.Table, change: Callable[[dict[str, Any]], dict[str, Any]]) -> datasets.Dataset:
-    """Return a memory-mapped table as a data set; ``change`` transforms batches when they are read."""
-    return datasets.Dataset(InMemoryTable(table)).with_transform(_Transform(change))
+    """Return a memory-mapped table as a data set; ``change`` transforms batches when they are read.
+
+    The fingerprint, which names cached results, is given since nothing is cached: ``datasets`` would pickle the table.
+    """
+    return datasets.Dataset(InMemoryTable(table), fingerprint="examples").with_transform(_Transform(change))
 
 
 def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal: Goal) -> Examples:
