@@ -238,22 +238,26 @@ def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> It
 
 
 def _of_table(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a long table, or a wide one: a first column of systems, and a column of numbers for each item."""
+    """Return a long table, or a wide one: a row a system, or an item where its column is first and named so."""
     if {"query", "query_id", "pool", "ranking"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
         position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
         frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
     names = {name.strip().casefold(): name for name in frame.columns}
     found = {role: next((names[name] for name in known if name in names), None) for role, known in _ROLES.items()}
     if not (found["value"] and found["system"] and (found["item"] or found["group"])):
+        of_item = not found["system"] and frame.columns[0] in (found["item"], found["group"])
         texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-        numbers = [name for name, dtype in frame.schema.items() if dtype.is_numeric()]
-        if len(texts) != 1 or len(numbers) < 2:
+        rows = [name for name in found.values() if name] if of_item else texts
+        numbers = [name for name, dtype in frame.schema.items() if dtype.is_numeric() and name not in rows]
+        if not (of_item or len(texts) == 1) or len(numbers) < 2:
             raise InputError(
                 f"{path} must have columns system, item, value, or systems and numbers, {_got(frame)}", _METHOD
             )
-        frame = frame.unpivot(numbers, index=texts, variable_name="item")
-        found = dict.fromkeys(_ROLES) | {"system": texts[0], "item": "item", "value": "value"}
-    elif not found["item"]:
+        across = "system" if of_item else "item"
+        frame = frame.unpivot(numbers, index=rows, variable_name=across)
+        found = found if of_item else dict.fromkeys(_ROLES) | {"system": texts[0]}
+        found |= {across: across, "value": "value"}
+    if not found["item"]:
         found |= {"item": found["group"], "group": None}
     columns = {role: pl.lit(None) if name is None else pl.col(name) for role, name in found.items()}
     typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items())

@@ -7,7 +7,7 @@ was not measured.
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -98,25 +98,31 @@ def pair_intervals(values: Floats, *, seed: int, item: object, resamples: int, l
 def letters(apart: npt.NDArray[np.bool_]) -> list[str]:
     """Return the letters of systems: two systems share a letter if, and only if, they do not differ (Piepho 2004).
 
-    A letter is a maximal set of systems without a differing pair, found by insertion and absorption.
+    A letter is a maximal set of systems without a differing pair (a maximal clique; Bron and Kerbosch 1973).
 
     Args:
         apart: whether pairs differ, bool ``[systems, systems]``, symmetric; systems and letters are in rank order.
     """
     systems = len(apart)
-    groups = [(1 << systems) - 1] if systems else []
-    for pair in zip(*np.nonzero(np.triu(apart, 1)), strict=True):
-        one, other = (1 << int(system) for system in pair)
-        unsplit = [group for group in groups if not (group & one and group & other)]
-        parts = {group & ~system for group in groups if group & one and group & other for system in (one, other)}
-        groups_now = [*unsplit, *parts]
-        groups = unsplit + [part for part in parts if not any(part & group == part != group for group in groups_now)]
-    members = sorted([system for system in range(systems) if group >> system & 1] for group in groups)
+    level = [{*np.flatnonzero(~row).tolist()} - {system} for system, row in enumerate(apart)]
+
+    def grown(group: list[int], candidates: set[int], others: set[int]) -> Iterator[list[int]]:
+        """Yield the maximal sets with ``group`` and candidates; others stand level with it, in sets yielded before."""
+        if not candidates and not others:
+            yield sorted(group)
+            return
+        pivot = max(candidates | others, key=lambda system: len(candidates & level[system]))
+        for system in candidates - level[pivot]:
+            yield from grown([*group, system], candidates & level[system], others & level[system])
+            candidates, others = candidates - {system}, others | {system}
+
+    members = sorted(grown([], set(range(systems)), set())) if systems else []
     names = [string.ascii_letters[n] if n < len(string.ascii_letters) else f"[{n + 1}]" for n in range(len(members))]
-    return [
-        "".join(letter for letter, group in zip(names, members, strict=True) if system in group)
-        for system in range(systems)
-    ]
+    texts = [""] * systems
+    for name, group in zip(names, members, strict=True):
+        for system in group:
+            texts[system] += name
+    return texts
 
 
 class Standings(NamedTuple):

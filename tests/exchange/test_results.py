@@ -151,6 +151,15 @@ def test_long_and_wide_tables(tmp_path: Path, ending: str) -> None:
         assert values(path) == {("a", "t", MAIN): 0.1, ("a", "u", MAIN): 0.2, ("b", "t", MAIN): 0.3}
 
 
+def test_a_wide_table_has_a_row_an_item_where_its_first_column_is_named_so(tmp_path: Path) -> None:
+    path = tmp_path / "board.csv"
+    path.write_text("qid,dataset,text,a,b\n7,t,x,.1,.3\n8,t,y,.2,\n")
+    rows = read_results([path]).values.select("system", "group", "item", "value").rows()
+    assert rows == [("a", "t", "7", 0.1), ("a", "t", "8", 0.2), ("b", "t", "7", 0.3)]
+    path.write_text("Task,a,b\nt,.1,.3\nu,.2,\n")
+    assert values(path) == {("a", "t", MAIN): 0.1, ("a", "u", MAIN): 0.2, ("b", "t", MAIN): 0.3}
+
+
 def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "board.csv").write_text("system,t,u\na,0.1,0.2\n")
     (tmp_path / "notes.txt").write_text("some words here\n")
