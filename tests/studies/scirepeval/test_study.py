@@ -6,14 +6,17 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from safetensors.numpy import load_file
 
+import pipeline
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
+from pipeline.studies.scirepeval.report import GROUPS, GROUPS_OF_25
 from pipeline.studies.scirepeval.steps import TaskPapers, encoders, vector_tasks, vectors_of
 from pipeline.studies.scirepeval.tasks import Folder, entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
@@ -27,6 +30,21 @@ TASKS = ("biomimicry", "cite_count", "s2and", "reviewers", "scidocs_cite", "trec
 def _study(folder: Path, *more: str) -> list[str]:
     chosen = "[" + ",".join(f'"{task}"' for task in TASKS) + "]"
     return ["study", "scirepeval", "--input", str(folder), "--set", f"tasks={chosen}", "--set", "resamples=50", *more]
+
+
+@pytest.mark.parametrize(("edition", "groups"), [(24, GROUPS), (25, GROUPS_OF_25)])
+def test_published_averages_are_those_of_as_many_figures(edition: int, groups: dict[str, pl.Expr]) -> None:
+    averaged = [entry for entry in entries().values() if entry.averaged and edition in entry.editions]
+    figures = [(e.name, e.in_train) for e in averaged for _ in range(1 if e.kind == "reviewers" else len(e.measures))]
+    frame = pl.DataFrame(figures, ["task", "in_train"], orient="row")
+    count = {group.replace("_", "-"): frame.filter(of).height for group, of in groups.items()}
+    assert count.pop("average") == sum(count.values())
+    table = Path(pipeline.__file__).parent / "data/reference/trainings/averages.csv"
+    published = pl.read_csv(table).filter(edition=edition)
+    ours = sum((pl.col(group) * number for group, number in count.items()), pl.lit(0.0)) / sum(count.values())
+    assert published.height > 5
+    # Rounding: 0.05 of the average, and 0.05 of the averages of the groups.
+    assert published.select((ours - pl.col("average")).abs().max()).item() <= 0.1 + 1e-9
 
 
 def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
