@@ -33,6 +33,9 @@ UNKNOWN = "unknown"
 CUT = "Texts cut at the encoder's length"
 """Start of the note on texts that encoders cut."""
 
+_MOST_CUT = 8
+"""Number of systems up to which that note has the share of each."""
+
 INDEX = "index"
 """Role of the terms or the Lucene index of BM25."""
 
@@ -183,19 +186,22 @@ def trained_on(run: Mapping[str, Any]) -> str:
 
 
 def cut_note(runs: pl.DataFrame) -> str:
-    """Return the share of texts that each encoder cut at its length; empty if no encoder has one."""
+    """Return the share of texts that each encoder cut at its length, or their range; empty if no encoder has one."""
     lines, told = dict[str, None](), list[Any]()
+    shares_at: dict[str, list[float]] = {}
     for run in runs.iter_rows(named=True):
         label = run["label"]
         parts = [encoder for encoder in run["encoders"] or () if encoder["length"] and encoder["texts"]]
         parts = [encoder for encoder in parts if encoder not in told]
         told += parts
-        shares = [
-            (f"{encoder['model']} " if len({part["model"] for part in parts}) > 1 else "")
-            + f"{encoder['cut'] / encoder['texts']:.1%} of {encoder['texts']:,} "
-            + ("queries" if encoder["role"] in ("query", "queries") else "papers")
-            + f" at {encoder['length']:,} tokens"
-            for encoder in parts
-        ]
+        shares = []
+        for encoder in parts:
+            name = f"{encoder['model']} " if len({part["model"] for part in parts}) > 1 else ""
+            role = "queries" if encoder["role"] in ("query", "queries") else "papers"
+            share, place = encoder["cut"] / encoder["texts"], f"{role} at {encoder['length']:,} tokens"
+            shares_at.setdefault(place, []).append(share)
+            shares.append(f"{name}{share:.1%} of {encoder['texts']:,} {place}")
         lines |= dict.fromkeys([f"{label} {', '.join(shares)}"] if shares else [])
+    if len(lines) > _MOST_CUT:
+        lines = dict.fromkeys(f"{min(of):.1%} to {max(of):.1%} of the {place}" for place, of in shares_at.items())
     return f"{CUT} (of all that were encoded): {'; '.join(lines)}." if lines else ""

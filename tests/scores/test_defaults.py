@@ -52,6 +52,9 @@ def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table(
     assert said == "Trained on: mine: unknown. b: unknown. t: citations: triplets x, from b (to 2016)."
     assert cut_note(scores) in table.notes
     assert "mine 20.0% of 60 papers at 64 tokens, 7.1% of 14 queries at 64 tokens; t 0.0% of 60" in cut_note(scores)
+    many = {f"system-{number}": [papers | {"cut": number}] for number in range(9)}
+    scores = pl.concat([scored(name, {"map": [0.1, 0.2]}, encoders=encoders) for name, encoders in many.items()])
+    assert cut_note(scores).endswith(": 0.0% to 13.3% of the papers at 64 tokens.")
 
 
 @pytest.mark.parametrize(
