@@ -76,9 +76,9 @@ def titled(output: str) -> Iterator[str]:
     """Yield each line after its title, the line above it that an empty one follows."""
     title, lines = "", [*output.splitlines(), ""]
     for line, after in itertools.pairwise(lines):
+        yield f"{title} {line}"
         if line.strip() and not after.strip():
             title = line
-        yield f"{title} {line}"
 
 
 def is_in(row: str, line: str) -> bool:

@@ -39,6 +39,12 @@ def test_a_row_is_found_by_its_words_and_digits(row: str, made: str, found: bool
     assert any(figures.is_in(row, line) for line in figures.titled(made)) == found
 
 
+def test_every_row_stands_below_the_title_of_its_table() -> None:
+    made = "Pool A\n\nsystem MAP\nbm25 1.5\nlsa 2.0\n\nPool B\n\nbm25 3.0\n"
+    lines = [line for line in figures.titled(made) if line.split()[-1:] in (["1.5"], ["2.0"], ["3.0"])]
+    assert lines == ["Pool A bm25 1.5", "Pool A lsa 2.0", "Pool B bm25 3.0"]
+
+
 def test_a_page_whose_digits_differ_is_said_with_line_and_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
