@@ -76,7 +76,8 @@ def titled(output: str) -> Iterator[str]:
     """Yield each line after its title, the line above it that an empty one follows."""
     title, lines = "", [*output.splitlines(), ""]
     for line, after in itertools.pairwise(lines):
-        yield f"{title} {line}"
+        if line.strip():
+            yield f"{title} {line}"
         if line.strip() and not after.strip():
             title = line
 
