@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,14 +183,14 @@ def test_submitted_by_make(slurm_host: SlurmHost, world: World) -> None:
     assert submitted.returncode == 0, submitted.stderr
     assert "runs this command already" in make_submit(world, file).stderr
     running(slurm_host, world)
-    shown = json.loads(world.run("jobs", "--json").stdout)["jobs"]
-    driver, embedding = sorted(shown, key=lambda group: not group["command"])
+    slurm_host.until(lambda: shown(world)[1]["work"][0]["done"], "a finished shard is counted", 60)
+    driver, embedding = shown(world)
     assert driver["states"][0]["state"] == "RUNNING"
     assert 0 < embedding["work"][0]["done"] <= SHARDS
     assert "module loaded" in Jobs(world.root / "runs/jobs" / embedding["jobs"]).log(workers(world)[0]).read_text()
     subprocess.run(["scancel", driver["states"][0]["job"]], check=True)
     slurm_host.until(lambda: not workers(world), "scancel of the driver cancels its workers", 30)
-    cancelled = [job for group in json.loads(world.run("jobs", "--json").stdout)["jobs"] for job in group["states"]]
+    cancelled = [job for group in shown(world) for job in group["states"]]
     assert not [job for job in cancelled if job["last"].startswith("submitit")]
     slurm_host.until(lambda: make_submit(world, file).returncode == 0, "no job is completing, and it is submitted", 60)
     slurm_host.until(lambda: workers(world), "it goes on", 60)
@@ -213,6 +214,11 @@ def test_submitted_studies(slurm_host: SlurmHost, own: Path, words: str, report:
     (jobs,) = Jobs.all(own)
     completes(slurm_host, jobs)
     assert list(own.glob(f"runs/reports/{report}/index.html"))
+
+
+def shown(world: World) -> list[dict[str, Any]]:
+    """Return the groups of jobs that ``mdcr jobs`` shows, the driver first."""
+    return sorted(json.loads(world.run("jobs", "--json").stdout)["jobs"], key=lambda group: not group["command"])
 
 
 def completes(host: SlurmHost, jobs: Jobs) -> None:
