@@ -20,33 +20,14 @@ import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
+from pipeline.exchange.boards import METHOD, VALUES, measure_name, of_table
 from pipeline.exchange.entries import PREDICTIONS, name_of, read_entries
 from pipeline.exchange.qrels import HUB, Judged, Run, judged
 from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
-from pipeline.measure.measures import parse_measures
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
 
-VALUES = {
-    "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
-    "metric": pl.String, "value": pl.Float64,
-}  # fmt: skip
-"""Columns of values. ``group`` is the task of a query; empty if the item is itself a task, or there is one task."""
-
-_ROLES = {
-    "system": ("system", "label", "model", "model_name", "run", "encoder", "method"),
-    "item": ("query_id", "item", "query", "qid", "topic", "instance", "example", "sample_id", "doc_id"),
-    "group": ("field", "task", "task_name", "dataset", "benchmark", "collection"),
-    "family": ("family", "task_type", "domain", "category"),
-    "sample": ("sample", "seed", "epoch", "repeat", "trial"),
-    "metric": ("metric", "measure"),
-    "value": ("value", "score", "result"),
-}
-"""Names of columns of long tables, preferred first."""
-
-_DIGITS = 6
 _BESIDE = ("model_meta.json", "README.md")
-_METHOD = "Convert the file to a table with the columns system, item, value"
 
 _UNKNOWN = (
     *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
@@ -96,7 +77,7 @@ def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Fo
     for path in [*sorted(given), *(path for path in _files(paths) if path not in given)]:
         try:
             _check_inside(path, [*paths, *([folder] if folder else [])])
-            kind, content = _recognised(path, metric, is_qrels=path in given)
+            kind, content = _recognised(path, metric, skipped, is_qrels=path in given)
             if kind == "run":
                 runs += content
             elif kind == "qrels":
@@ -124,7 +105,7 @@ def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Fo
         skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
     if values.is_empty() and not paired:
         reasons = f" ({'; '.join(skipped[:3])})" if skipped else ""
-        raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", _METHOD)
+        raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", METHOD)
     return Found(_one_revision(values, skipped), paired, kinds, skipped, read)
 
 
@@ -149,20 +130,20 @@ def _check_inside(path: Path, given: Sequence[Path]) -> None:
         raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
 
 
-def _recognised(path: Path, metric: str, *, is_qrels: bool) -> tuple[str, Any]:
+def _recognised(path: Path, metric: str, left_out: list[str], *, is_qrels: bool) -> tuple[str, Any]:
     """Return the kind of a file, and its rows, its frame, its runs, or the queries of its judgements."""
     if is_qrels:
         return "qrels", _judged_queries(path)
     with files.given(path).open("rb") as handle:
         head = handle.read(4)
     if head == b"PAR1":
-        return "table", _of_table(path, pl.DataFrame(pq.read_table(path)))
+        return "table", of_table(path, pl.DataFrame(pq.read_table(path)), left_out)
     if head == b"PK\x03\x04":
         return "log of Inspect", of_inspect(inspect_archive(path))
     text = _text(path)
     if text.lstrip()[:1] in ("{", "["):
-        return _of_json(path, text, metric)
-    return _of_lines(path, text)
+        return _of_json(path, text, metric, left_out)
+    return _of_lines(path, text, left_out)
 
 
 def _text(path: Path) -> str:
@@ -173,24 +154,24 @@ def _text(path: Path) -> str:
     return data.decode()
 
 
-def _of_lines(path: Path, text: str) -> tuple[str, Any]:
+def _of_lines(path: Path, text: str, left_out: list[str]) -> tuple[str, Any]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     words, separator = lines[0].split(), max(",;\t", key=lines[0].count)
     if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;]+([,;]).*\1", lines[0]):
-        return "table", _of_table(path, _of_separated(path, text, separator))
+        return "table", of_table(path, _of_separated(path, text, separator), left_out)
     if len(words) == 6 and _number(words[4]) is not None:
         return "run", [_run_of(path)]
     if len(words) == 4 and _number(words[3]) is not None:
         return "qrels", _judged_queries(path)
     if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
         return "qrels", _judged_queries(path)
-    if len(words) == 3 and any(_measure(line.split()[0]) for line in lines[:1]):
+    if len(words) == 3 and any(measure_name(line.split()[0]) for line in lines[:1]):
         return "values of trec_eval", _of_queries(path, lines, metric=0, query=1)
-    if len(words) == 3 and _measure(words[1]):
+    if len(words) == 3 and measure_name(words[1]):
         return "values of ir_measures", _of_queries(path, lines, metric=1, query=0)
     if "\t" in lines[0]:
-        return "table", _of_table(path, _of_separated(path, text, separator))
-    raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", _METHOD)
+        return "table", of_table(path, _of_separated(path, text, separator), left_out)
+    raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
 
 
 def _of_separated(path: Path, text: str, separator: str) -> pl.DataFrame:
@@ -201,23 +182,6 @@ def _of_separated(path: Path, text: str, separator: str) -> pl.DataFrame:
         raise InputError(f"{path} must have a column once, got {repeated[0]!r} twice", "Rename one of them")
     comma = separator == ";" and "," in others
     return pl.read_csv(io.StringIO(text), separator=separator, decimal_comma=comma, infer_schema_length=None)
-
-
-def in_our_spelling(metric: str) -> str:
-    """Return the name of a metric in our spelling (``ndcg@10`` for ``nDCG@10``), or unchanged if it is no measure."""
-    return _measure(metric) or metric
-
-
-def _measure(text: str) -> str | None:
-    """Return a measure's name in our spelling; None if it is none."""
-    try:
-        return str(parse_measures(text)[0])
-    except InputError:
-        return (
-            text
-            if re.fullmatch(r"(num|gm|set|iprec|relstring|bpref|Rprec|infAP|AP|RR|nDCG|P|R|RBP|ERR)\w*([@(].*)?", text)
-            else None
-        )
 
 
 def _number(text: str) -> float | None:
@@ -234,50 +198,17 @@ def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> It
             value = _number(words[2])
             if value is None:
                 raise InputError(f"{path}:{number} must end in a number, got {line!r:.60}", "Write it again")
-            yield name_of(path), "", words[query], None, "", _measure(words[metric]) or words[metric], value
+            yield name_of(path), "", words[query], None, "", measure_name(words[metric]) or words[metric], value
 
 
-def _of_table(path: Path, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a long table, or a wide one: a row a system, or an item where its column is first and named so."""
-    if {"query", "query_id", "pool", "ranking"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
-        position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
-        frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
-    names = {name.strip().casefold(): name for name in frame.columns}
-    found = {role: next((names[name] for name in known if name in names), None) for role, known in _ROLES.items()}
-    if not (found["value"] and found["system"] and (found["item"] or found["group"])):
-        of_item = not found["system"] and frame.columns[0] in (found["item"], found["group"])
-        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-        rows = [name for name in found.values() if name] if of_item else texts
-        numbers = [name for name, dtype in frame.schema.items() if dtype.is_numeric() and name not in rows]
-        if not (of_item or len(texts) == 1) or len(numbers) < 2:
-            raise InputError(
-                f"{path} must have columns system, item, value, or systems and numbers, {_got(frame)}", _METHOD
-            )
-        across = "system" if of_item else "item"
-        frame = frame.unpivot(numbers, index=rows, variable_name=across)
-        found = found if of_item else dict.fromkeys(_ROLES) | {"system": texts[0]}
-        found |= {across: across, "value": "value"}
-    if not found["item"]:
-        found |= {"item": found["group"], "group": None}
-    columns = {role: pl.lit(None) if name is None else pl.col(name) for role, name in found.items()}
-    typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items())
-    return typed.drop_nulls("value").with_columns(
-        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN)
-    )
-
-
-def _got(frame: pl.DataFrame) -> str:
-    return "got " + ", ".join(f"{name} ({dtype})" for name, dtype in list(frame.schema.items())[:6])
-
-
-def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
+def _of_json(path: Path, text: str, metric: str, left_out: list[str]) -> tuple[str, Any]:
     try:
         content = json.loads(text)
     except ValueError:
         records = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return _of_records(path, records)
+        return _of_records(path, records, left_out)
     if isinstance(content, list):
-        return _of_records(path, content)
+        return _of_records(path, content, left_out)
     if PREDICTIONS in content:
         return "run", list(_of_predictions(path, content))
     if isinstance(content.get("scores"), dict) and "task_name" in content:
@@ -286,17 +217,17 @@ def _of_json(path: Path, text: str, metric: str) -> tuple[str, Any]:
         return "Every Eval Ever", _of_every_eval(content)
     if isinstance(content.get("samples"), list) and isinstance(content.get("eval"), dict):
         return "log of Inspect", of_inspect([content["eval"], *content["samples"]])
-    if all(_measure(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
+    if all(measure_name(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
         return "values of ranx", _of_ranx(path, content)
     if all(isinstance(scored, dict) for scored in content.values()):
         return "run", [_run_of(path)]
-    raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", _METHOD)
+    raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", METHOD)
 
 
-def _of_records(path: Path, records: Sequence[Any]) -> tuple[str, Any]:
+def _of_records(path: Path, records: Sequence[Any], left_out: list[str]) -> tuple[str, Any]:
     if "doc_id" in records[0] and "doc" in records[0]:
         return "samples of lm-evaluation-harness", of_samples(path, records)
-    return "table", _of_table(path, pl.DataFrame(records, infer_schema_length=None))
+    return "table", of_table(path, pl.DataFrame(records, infer_schema_length=None), left_out)
 
 
 def _judged_queries(path: Path) -> set[str]:
@@ -331,7 +262,7 @@ def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> Iterator[Ro
 def _of_ranx(path: Path, content: Mapping[str, Any]) -> Iterator[Row]:
     for name, of_queries in content.items():
         for query, value in of_queries.items():
-            yield name_of(path), "", str(query), None, "", _measure(name) or name, float(value)
+            yield name_of(path), "", str(query), None, "", measure_name(name) or name, float(value)
 
 
 def _of_every_eval(content: Mapping[str, Any]) -> Iterator[Row]:

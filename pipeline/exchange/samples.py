@@ -32,7 +32,7 @@ _GRADES = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
 """Values of Inspect's letters: correct, incorrect, partially correct, no answer."""
 
 Row = tuple[str, str, str, str | None, str, str, float]
-"""A row of :data:`pipeline.exchange.results.VALUES`."""
+"""A row of :data:`pipeline.exchange.boards.VALUES`."""
 
 
 def check_size(path: Path, size: int) -> None:

@@ -134,6 +134,32 @@ def test_samples_of_a_harness_and_logs_of_inspect(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
+BOARD = {("a", "t"): 0.412, ("a", "u"): 0.25, ("b", "t"): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out"),
+    [
+        ("Rank,Model,Mean (Task),t,u,By\n1,a,.331,.412,.25,x\n2,b,.5,.5,,\n", "Rank, Mean (Task), By: no items"),
+        ("model,t,u\n[a](https://a.b),41.2%,25%\n[b](https://a.c),50.0 %,n/a\n", None),
+        ("model,t,u\na,0.412 ± 0.01,**0.25**\nb,0.5 ± 0.2,-\n", None),
+        ("model;t;u\na;0,412;0,25\nb;0,5;–\n", None),
+        ("Query ID,a,b\nt,.412,.5\nu,.25,\nAverage,.331,.5\n", None),
+        ("model,dataset,ndcg@10,seconds\na,t,.412,3\na,u,.25,3\nb,t,.5,4\n", None),
+        (
+            "system,t,u\na,.412,.25\nb,.5,\nc,failed,.1\nd,.1,.1\n",
+            "t has 'failed', which is no number and counts as missing",
+        ),
+    ],
+)  # fmt: skip
+def test_boards_as_people_write_them(tmp_path: Path, text: str, left_out: str | None) -> None:
+    path = tmp_path / "board.csv"
+    path.write_text(text)
+    of_two = {key[:2]: value for key, value in values(path).items() if key[0] in "ab" and key[2] != "seconds"}
+    assert of_two == pytest.approx(BOARD)
+    assert read_results([path]).skipped == ([f"board.csv: {left_out}"] if left_out else [])
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet", "jsonl"])
 def test_long_and_wide_tables(tmp_path: Path, ending: str) -> None:
     long = pl.DataFrame(

@@ -118,8 +118,13 @@ def test_what_cannot_be_one_board_is_refused(results: Path, tmp_path: Path) -> N
     for name in ("a.csv", "b.csv"):
         (twice / name).write_bytes(results.read_bytes())
     assert "s0 has two values of 't0'" in one_line_error(mdcr(tmp_path, "audit", str(twice)))
+    mixed = tmp_path / "mixed.csv"
+    mixed.write_text("system,item,value\na,x,12\nb,x,.3\n")
+    assert "values must all be fractions or all percent, got at most 0.3 of b, 12 of a" in one_line_error(
+        mdcr(tmp_path, "audit", str(mixed))
+    )
     large = tmp_path / "large.csv"
     large.write_text("system,item,value\na,x,1200\nb,x,3\n")
-    assert "values must be fractions, or percent up to 100, got 1200" in one_line_error(
+    assert "values must be fractions, or percent up to 100, got 1200 of a for x" in one_line_error(
         mdcr(tmp_path, "audit", str(large))
     )

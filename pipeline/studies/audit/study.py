@@ -16,7 +16,8 @@ from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.task import Task
 from pipeline.data import DATA
-from pipeline.exchange.results import Found, in_our_spelling, read_results
+from pipeline.exchange.boards import in_our_spelling
+from pipeline.exchange.results import Found, read_results
 from pipeline.exchange.samples import JUDGED, MAIN
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.measures import parse_measures, sign_of
@@ -93,12 +94,23 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
     of_metric = values.filter(pl.col("value").is_finite(), metric=metric)
     if of_metric.is_empty() or metric.startswith(JUDGED):
         return of_metric, metric
-    limit = float(of_metric["value"].abs().max())
-    if limit > 100:
-        raise InputError(f"values must be fractions, or percent up to 100, got {limit:g}", "Scale them")
-    if limit > 1 + 1e-9:
-        of_metric = of_metric.with_columns(pl.col("value") / 100)
-    return of_metric, metric
+    return _fractions(of_metric), metric
+
+
+def _fractions(values: pl.DataFrame) -> pl.DataFrame:
+    """Return values as fractions; they may be percent, but then those of every system are."""
+    by_size = values.filter(pl.col("value") != 0).sort(pl.col("value").abs())
+    largest = by_size.unique("system", keep="last", maintain_order=True).select("value", "system", "item").rows()
+    if not largest or abs(largest[-1][0]) <= 1 + 1e-9:
+        return values
+    (least, weakest, _), (most, system, item) = largest[0], largest[-1]
+    if abs(most) > 100:
+        got = f"got {most:g} of {system} for {item}"
+        raise InputError(f"values must be fractions, or percent up to 100, {got}", "Scale them, or leave it out")
+    if abs(least) <= 1:
+        got = f"got at most {least:g} of {weakest}, {most:g} of {system}"
+        raise InputError(f"values must all be fractions or all percent, {got}", "Write all as fractions")
+    return values.with_columns(pl.col("value") / 100)
 
 
 def _scored(found: Found, metric: str) -> Iterator[pl.DataFrame]:
