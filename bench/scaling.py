@@ -153,12 +153,12 @@ def print_model() -> None:
         [[name, *(f"{seconds:.2f}" for seconds in found.values())] for name, found in parts.items()],
     )
     print()
-    rows = []
+    compared = []
     for name, gpu in GPUS.items():
         embed = ENCODERS * (2_000_000 / gpu.rate + LOAD_SECONDS) / 3600
         search = ENCODERS * POOLS * search_seconds(POOL, gpu) / 3600
-        rows.append([name, *map(_duration, (embed, search, embed + search)), f"{(embed + search) * gpu.price:.1f}"])
-    print_table([f"{ENCODERS * POOLS} rankings on one", "embed", "search", "both", "dollars"], rows)
+        compared.append([name, *map(_duration, (embed, search, embed + search)), f"{(embed + search) * gpu.price:.1f}"])
+    print_table([f"{ENCODERS * POOLS} rankings on one", "embed", "search", "both", "dollars"], compared)
     print()
     rows = []
     for papers in (2_000_000, 16_000_000, 200_000_000):
