@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.exchange.boards import METHOD, VALUES, measure_name, of_table
-from pipeline.exchange.entries import PREDICTIONS, name_of, read_entries
+from pipeline.exchange.entries import name_of, read_entries
 from pipeline.exchange.qrels import HUB, Judged, Run, judged
 from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
+from pipeline.sources.triples import PREDICTIONS, splits_of
 
 _BESIDE = ("model_meta.json", "README.md")
 
@@ -242,10 +243,8 @@ def _of_predictions(path: Path, content: Mapping[str, Any]) -> Iterator[Run]:
     """Yield the runs of a file of predictions of MTEB, ``TASK_predictions.json``: one for each subset and split."""
     meta, task = content[PREDICTIONS], name_of(path).removesuffix("_predictions")
     system = str(meta.get("model_name") or meta.get("name") or task)
-    for subset, of_splits in content.items():
-        if subset != PREDICTIONS:
-            for split, scores in of_splits.items():
-                yield Run(system, path, scores, scores.keys(), (task, subset, split))
+    for (subset, split), scores in splits_of(path, content):
+        yield Run(system, path, scores, scores.keys(), (task, subset, split))
 
 
 def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> Iterator[Row]:

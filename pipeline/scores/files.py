@@ -18,14 +18,14 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say, warn
 from pipeline.core.schema import JUDGEMENTS
 from pipeline.core.text import unescape
-from pipeline.exchange.entries import MEMORY, Entries, entries_of, labelled_file, name_of, read_entries
+from pipeline.exchange.entries import MEMORY, Entries, labelled_file, name_of, read_entries
 from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
 from pipeline.scores.frames import RUNS, SCORES_SCHEMA, joined
 from pipeline.scores.labels import labelled
-from pipeline.sources.judgements import judgements_of, read_judgements
+from pipeline.sources.judgements import read_judgements
 from pipeline.stages.score import counts_of
 
 RunFile = Any
@@ -91,7 +91,7 @@ def score_files(
     requested = {*DEFAULT, *(parse_measures(measures) if measures else ())}
     chosen = sorted(requested, key=lambda measure: measure.order)
     judgements = _judgements(qrels)
-    entries = [read_entries(run, memory) if isinstance(run, Path) else entries_of(run) for _, run in named]
+    entries = [read_entries(run, memory) for _, run in named]
     documents = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(documents))}  # of Unicode, and so of UTF-8
     queries = {text: position for position, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
@@ -198,7 +198,7 @@ def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     """Return the grade of each query and document; a pair judged twice is refused."""
     is_file, grades = isinstance(qrels, str | Path), dict[tuple[str, str], int]()
     name = qrels if is_file else "qrels"
-    for line, pair, grade in read_judgements(Path(qrels)) if is_file else judgements_of(qrels):
+    for line, pair, grade in read_judgements(Path(qrels) if is_file else qrels):
         if pair in grades:
             raise InputError(f"{name}:{line} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
         grades[pair] = grade

@@ -21,9 +21,10 @@ from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_lines, read_pairs
-from pipeline.sources.judgements import DOCUMENT, QUERY, judged_queries, read_judgements
+from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import StrictTally, Tally, read_records
+from pipeline.sources.triples import DOCUMENT, QUERY
 
 IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 """Data sets of BEIR, by the name of their folder, whose protocol ranks no document with the query's own id: those of

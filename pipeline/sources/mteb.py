@@ -26,9 +26,10 @@ from pipeline.sources import options
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
 from pipeline.sources.download import RECORD
 from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
-from pipeline.sources.judgements import id_of, judged_queries, judgements_of
+from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import Tally, converted, numbered
+from pipeline.sources.triples import id_of
 
 LISTS = {
     "scientific": (
@@ -156,7 +157,7 @@ class Mteb(FileRelease, options.Mteb):
             text = " ".join(filter(None, (query["text"], query.get("instruction"))))
             texts[str(query["id"])] = normalise(tally.cut(text))
         qrels, top_ranked = data["relevant_docs"], data.get("top_ranked")
-        grades = {pair: grade for _, pair, grade in judgements_of(qrels)}
+        grades = {pair: grade for _, pair, grade in read_judgements(qrels)}
         ranked = {query: self._listed(query, top_ranked) for query in texts if query in qrels} if top_ranked else {}
         return judged_queries(qrels, texts, grades, tally, ranked=ranked)
 

@@ -140,17 +140,17 @@ def test_a_bad_line_is_named(pool: Pool, tmp_path: Path, line: str) -> None:
 OTHERS = {
     "[]": "must have an entry, got none",
     '{"10": 1}': "query '10' must be an object",
-    '{"10": {"9": "high"}}': "the score of query '10', document '9' must be a number, got 'high'",
+    '{"10": {"9": "high"}}': "query '10', document '9': the score must be a number, got 'high'",
     '{"10": {"9": null}}': "must be a number, got None",
     '{"10": {"9": true}}': "must be a number, got True",
     '{"10": {"9": NaN}}': "query '10', document '9': a score must be a finite",
-    '{"10": {"9": 1, "9": 2}}': "query '10' must have each key once, got '9' twice",
+    '{"10": {"9": 1, "9": 2}}': "must have each key once, got '9' of '10' twice",
     '{"10": {"9": 1}, "10": {"9": 1}}': "got '10' twice",
-    '{"10": {"\\ud800": 1}}': "ids must be strings or integers",
-    '{"10": {"9": 1%s}}' % ("0" * 400): "cannot be read as a run",
-    '{"10": {"9": 1}': "cannot be read as a run",
+    '{"10": {"\\ud800": 1}}': "must be a JSON file",
+    '{"10": {"9": 1%s}}' % ("0" * 400): "query '10', document '9': a score must be a finite",
+    '{"10": {"9": 1}': "must be a JSON file",
     '{"10": {"nowhere": 1}}': "name a document",
-    "[" * 100_000: "cannot be read as a run",
+    "[" * 100_000: "must be a JSON file",
     "{}": "must have an entry, got none",
 }
 
@@ -170,10 +170,13 @@ def test_bad_json_is_refused(pool: Pool, tmp_path: Path, text: str) -> None:
             "must have one column for the document, got q_id, text, score",
         ),
         ({"qid": ["10"], "q_id": ["10"], "docno": ["9"], "score": [1.0]}, "must have one column for the query"),
-        ({"qid": ["10", None], "docno": ["9", "zz"], "score": [1.0, 2.0]}, "row 2: an entry must be complete"),
+        (
+            {"qid": ["10", None], "docno": ["9", "zz"], "score": [1.0, 2.0]},
+            "row 2: ids must be strings or integers, got None",
+        ),
         ({"qid": [10.0], "docno": ["9"], "score": [1.0]}, "ids must be strings or integers"),
         ({"qid": ["10", "10"], "docno": ["9", "zz"], "score": [1.0, np.nan]}, "row 2: a score must be a finite"),
-        ({"qid": ["10"], "docno": ["9"], "score": ["high"]}, "cannot be read as a run"),
+        ({"qid": ["10"], "docno": ["9"], "score": ["high"]}, "row 1: the score must be a number, got 'high'"),
         ({"qid": ["10", "10"], "docno": ["9", "9"], "score": [1.0, 2.0]}, "row 2 repeats .* row 1"),
     ],
 )
@@ -221,5 +224,5 @@ def test_a_run_beyond_the_memory_is_refused_before_it_is_held(pool: Pool, tmp_pa
         pl.DataFrame({"qid": ["10"] * entries, "docid": ["9"] * entries, "score": [1.0] * entries}).write_parquet(path)
     with pytest.raises(InputError, match=rf"{name} needs more than 16 MiB of memory.*--memory"):
         read_run(path, pool, 500, memory=2**24)
-    with pytest.raises(InputError, match="repeats|name a document|got '9' twice"):
+    with pytest.raises(InputError, match="repeats|name a document|got '9' of '10' twice"):
         read_run(path, pool, 500)
