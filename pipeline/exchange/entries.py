@@ -100,7 +100,7 @@ def read_entries(run: Any, memory: int = MEMORY) -> Entries:
         numbers.append(number)
         queries.append(ids.setdefault(query, query))  # one string object for each distinct id
         documents.append(ids.setdefault(document, document))
-        if not isinstance(score, Real) or type(score) is bool:
+        if isinstance(score, bool) or not isinstance(score, Real):
             what = f"{locate_row(number, query, document)}: the score must be a number, got {score!r:.60}"
             raise InputError(what, "Write the run again")
         scores.append(_float(score))
