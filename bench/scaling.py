@@ -166,7 +166,7 @@ def print_model() -> None:
             found = cost(papers, workers, GPUS["H200"], Rates())
             hours = [_duration(h) for h in found.hours.values()]
             totals = (found.gpu_hours, found.core_hours, found.disk_gb, found.memory_gb, found.dollars)
-            rows.append([format_count(papers), workers, *hours, *(f"{total:,.1f}" for total in totals)])
+            rows.append([format_count(papers), str(workers), *hours, *(f"{total:,.1f}" for total in totals)])
     stages = ["corpus", "terms", "embed", "search"]
     print_table(["papers", "GPUs", *stages, "GPU h", "core h", "disk GB", "memory GB", "dollars"], rows)
 
