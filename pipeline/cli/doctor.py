@@ -114,7 +114,7 @@ def _torch() -> Finding:
 
 
 def _models() -> list[Finding]:
-    from pipeline.encode.registry import known_models
+    from pipeline.encode.known import known_models
 
     models = known_models()
     ready = ", ".join(model.name for model in models if model.available)

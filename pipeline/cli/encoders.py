@@ -19,7 +19,7 @@ from pipeline.core.rng import generator
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import hub, kinds, registry
+from pipeline.encode import hub, kinds, known, registry
 from pipeline.scores.tables import Column, Table, TableRow
 from pipeline.stages.systems import encoder_names, parse_precision
 
@@ -32,7 +32,7 @@ _SAMPLE = 2_048
 def models(options: argparse.Namespace) -> None:
     """List the encoders, or show the details of one."""
     what = options.what or "list"
-    encoders = {encoder.name: encoder for encoder in registry.known_models()}
+    encoders = {encoder.name: encoder for encoder in known.known_models()}
     require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
     chosen = list(encoders.values()) if what == "list" else [encoders[what]]
     if options.json or what == "list":
@@ -41,7 +41,7 @@ def models(options: argparse.Namespace) -> None:
         _print_details(*chosen)
 
 
-def _row(encoder: registry.KnownModel) -> dict[str, str]:
+def _row(encoder: known.KnownModel) -> dict[str, str]:
     """Return the row of an encoder, with one published figure of each main experiment."""
     published = encoder.published.items()
     figures = [next((item for item in published if item[0].startswith(f"{name}.")), None) for name in _HEADLINES]
@@ -51,11 +51,11 @@ def _row(encoder: registry.KnownModel) -> dict[str, str]:
         "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
         "revision": encoder.revision[:12] or "-",
         "licence": encoder.licence or "-",
-        "published": ", ".join(f"{figure[0]} {registry.as_printed(figure[1])}" for figure in figures if figure) or "-",
+        "published": ", ".join(f"{figure[0]} {known.as_printed(figure[1])}" for figure in figures if figure) or "-",
     }
 
 
-def _record(encoder: registry.KnownModel) -> dict[str, Any]:
+def _record(encoder: known.KnownModel) -> dict[str, Any]:
     return {
         **_row(encoder),
         "revision": encoder.revision,
@@ -66,11 +66,11 @@ def _record(encoder: registry.KnownModel) -> dict[str, Any]:
     }
 
 
-def _print_details(encoder: registry.KnownModel) -> None:
+def _print_details(encoder: known.KnownModel) -> None:
     values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     values |= {f" {name}": repr(value) for name, value in encoder.recipe.items()}
-    values |= {f"  {name}": registry.as_printed(figure) for name, figure in encoder.published.items()}
+    values |= {f"  {name}": known.as_printed(figure) for name, figure in encoder.published.items()}
     lines = tuple(TableRow(name, (value,)) for name, value in values.items())
     print_table(Table("", "", (Column("", "", text=True),), lines))
 

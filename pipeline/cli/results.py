@@ -24,7 +24,7 @@ from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
-from pipeline.encode import registry
+from pipeline.encode import names
 from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.exchange.frames import as_csv
 from pipeline.measure.measures import parse_measures
@@ -227,7 +227,7 @@ def _mean_map(scores: Artifact) -> float | None:
 
 def compare(options: argparse.Namespace) -> None:
     """Compare two systems: print each field and size, and write the page. Of more systems, print all pairs."""
-    systems = [*map(registry.display_names, options.compared or stored_names(options.model or ""))]
+    systems = [*map(names.display_names, options.compared or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"

@@ -53,7 +53,8 @@ class Kind:
 
     Attributes:
         name: the ``kind`` of its specifications.
-        resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` and the user's options.
+        resolve: ``resolve(name, settings) -> Model``, from an entry of ``models.toml`` with the user's options; it may
+            change ``settings``.
         load: ``load(model, fit, resources) -> Encoder``; ``fit`` is None unless the kind has one.
         fit: ``fit(spec, corpus, out) -> counts``; for kinds that are fitted on a corpus before they encode.
         models: entries it adds to those of ``models.toml``, by name.
@@ -65,7 +66,7 @@ class Kind:
 
     name: str
     spec: type[Any]
-    resolve: Callable[[str, Mapping[str, Any]], Model]
+    resolve: Callable[[str, dict[str, Any]], Model]
     load: Callable[[Model, Artifact | None, Resources], Encoder]
     fit: Callable[[Any, Corpus, Workdir], Counts] | None = None
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -120,16 +121,15 @@ def build_spec(cls: type[_Spec], settings: Mapping[str, Any]) -> _Spec:
     return from_mapping(cls, values)
 
 
-def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
-    values = dict(settings)
+def _resolve_transformer(name: str, values: dict[str, Any]) -> Model:
     checkpoint = _checkpoint(values)
     of_folder = recipes.of_folder(checkpoint.folder)
-    complete = settings.keys() >= set(_COMPLETE)
+    complete = values.keys() >= set(_COMPLETE)
     if not complete:
         values = {**of_folder, **values}
     values |= _task_prompts(name, values, checkpoint.folder)
     adapter = _adapter(values)
-    if adapter is not None:
+    if adapter:
         values |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
     _check_pooling(name, values, of_folder["pooling"] if checkpoint.folder.is_dir() else MODULES)
     if shape.first_module(checkpoint.folder)[0] == shape.STATIC and values["pooling"] != MODULES:
@@ -143,26 +143,26 @@ def _resolve_transformer(name: str, settings: Mapping[str, Any]) -> Model:
     model = _pretrained(TransformerSpec, name, values, checkpoint)
     model = dataclasses.replace(model, adapter=adapter, passage_prefix=passage, query_paper_prefix=query_paper)
     origin = f"of its {shape.MODULE_FILE}" if of_folder["pooling"] == MODULES else f"SPECTER's: no {shape.MODULE_FILE}"
-    return dataclasses.replace(model, recipe=f"{recipe_text(model)} ({'of models.toml' if complete else origin})")
+    return dataclasses.replace(model, recipe=f"{_recipe_text(model)} ({'of models.toml' if complete else origin})")
 
 
 _COMPLETE = ("template", "pooling", "max_length", "distance")
 """A recipe with these settings needs none of the model folder."""
 
 
-def recipe_text(model: Model) -> str:
+def _recipe_text(model: Model) -> str:
     """Return the settings that turn a text into a vector, written as options."""
+
+    def text_of(value: Any) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
+
     values = {**canonical(model.spec), "distance": model.distance}
     values |= {"query_paper_prefix": model.query_paper_prefix, "passage_prefix": model.passage_prefix}
     prefixes = ("paper_prefix", "query_paper_prefix", "query_prefix", "passage_prefix")
     keys = (*_COMPLETE, "normalise", *prefixes, "lower_case")
-    return ", ".join(f"{key}={_option_text(values[key])}" for key in keys if values.get(key) not in (False, "", None))
-
-
-def _option_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
+    return ", ".join(f"{key}={text_of(values[key])}" for key in keys if values.get(key) not in (False, "", None))
 
 
 def _task_prompts(name: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
@@ -204,14 +204,11 @@ def _check_pooling(name: str, values: Mapping[str, Any], folder_pooling: str) ->
             )
 
 
-def _resolve_aspire(name: str, settings: Mapping[str, Any]) -> Model:
-    values = dict(settings)
-    checkpoint = _checkpoint(values)
-    return dataclasses.replace(_pretrained(AspireSpec, name, values, checkpoint), multi_vector=True)
+def _resolve_aspire(name: str, values: dict[str, Any]) -> Model:
+    return dataclasses.replace(_pretrained(AspireSpec, name, values, _checkpoint(values)), multi_vector=True)
 
 
-def _resolve_oagbert(name: str, settings: Mapping[str, Any]) -> Model:
-    values = dict(settings)
+def _resolve_oagbert(name: str, values: dict[str, Any]) -> Model:
     if not (place := values.pop("weights", "")):
         raise InputError(
             f"{name} must have the folder of its weights, got none",
@@ -278,9 +275,8 @@ def _load_network(model: Model, _fit: Artifact | None, resources: Resources) -> 
 
 
 def _resolve_reranker(
-    spec: type[Any], describe: Callable[[Path], Mapping[str, Any]], name: str, settings: Mapping[str, Any]
+    spec: type[Any], describe: Callable[[Path], Mapping[str, Any]], name: str, values: dict[str, Any]
 ) -> Model:
-    values = dict(settings)
     checkpoint = _checkpoint(values)
     of_folder = describe(checkpoint.folder) if checkpoint.folder.is_dir() else {}  # absent: a plan
     location = {"checkpoint": checkpoint.hub, "revision": checkpoint.revision}
@@ -291,8 +287,8 @@ def _resolve_reranker(
     return Model(name, built, "inner_product", checkpoint, recipe=f"title-space-abstract, {inputs}")
 
 
-def _resolve_fitted(spec: type[Any], name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, build_spec(spec, settings), "cosine")
+def _resolve_fitted(spec: type[Any], name: str, values: dict[str, Any]) -> Model:
+    return Model(name, build_spec(spec, values), "cosine")
 
 
 def _load_fitted(model: Model, fit: Artifact | None, _resources: Resources) -> Encoder:
@@ -309,8 +305,7 @@ def _fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     return lsa.fit_words(spec, corpus, out) if isinstance(spec, WordsSpec) else lsa.fit_lsa(spec, corpus, out)
 
 
-def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
-    values = dict(settings)
+def _resolve_sentences(name: str, values: dict[str, Any]) -> Model:
     encoder: Model = values.pop("encoder")
     if encoder.multi_vector or not isinstance(encoder.spec, TransformerSpec):
         raise InputError(
@@ -322,10 +317,9 @@ def _resolve_sentences(name: str, settings: Mapping[str, Any]) -> Model:
     return Model(name, spec, distance, encoder.checkpoint, parts=(encoder,), multi_vector=True)
 
 
-def _resolve_vectors(name: str, settings: Mapping[str, Any]) -> Model:
+def _resolve_vectors(name: str, values: dict[str, Any]) -> Model:
     from pipeline.encode import precomputed
 
-    values = dict(settings)
     path, queries = Path(values.pop("place")).expanduser().absolute(), values.pop("queries", "")
     distance = convert(values.pop("distance"), Distance, "distance")
     missing = convert(values.pop("missing"), Missing, "missing")

@@ -164,6 +164,11 @@ def display_name(name: Name) -> Name:
     return name.map(_shorten_paths)
 
 
+def display_names(text: str) -> str:
+    """Return names as tables show them (:func:`display_name`)."""
+    return ",".join(str(display_name(name)) for name in parse(text))
+
+
 def known_names() -> set[str]:
     """Return the names of all entries, ``bm25`` and :data:`BASELINES`."""
     return {*entries(), "bm25", *BASELINES}

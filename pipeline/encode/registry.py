@@ -2,74 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import Positive, convert
-from pipeline.data import DATA
 from pipeline.encode import hub, kinds, recipes
 from pipeline.encode import names as grammar
 from pipeline.encode.names import Name
 from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
 from pipeline.encode.views import WHOLE, VectorTransform
 
-_REFERENCE = DATA / "reference"
 _NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
 """Settings of an entry that a user cannot override."""
 
 _FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
 """Keys of an entry that affect no vector."""
-
-
-@dataclass(frozen=True)
-class KnownModel:
-    """A known model as ``mdcr models`` and ``mdcr doctor`` show it.
-
-    Attributes:
-        source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
-        adapter: hub id of its adapter, empty for none.
-        folder: its weights on this machine, or None.
-        revision: commit in the local cache, or the one ``models.toml`` asks for.
-        available: whether it can be used without a network.
-        published: published figures, in percent, by experiment and measure: ``fields.map``.
-        exclusions: where its training queries are published.
-        package: Python package of the extra ``demo`` that brings its weights; empty for none.
-        recipe: the other settings of the entry, with their source.
-    """
-
-    name: str
-    source: str
-    adapter: str
-    folder: Path | None
-    revision: str
-    available: bool
-    licence: str
-    published: Mapping[str, float]
-    exclusions: tuple[str, ...]
-    package: str
-    recipe: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Training:
-    """Training data of an encoder: ``KIND: SOURCE`` of its pairs, and the last year of their papers."""
-
-    on: str
-    until: int | None
-
-    @property
-    def short(self) -> str:
-        """``citations to 2020``; empty if unknown."""
-        return self.on.partition(":")[0] + (f" to {self.until}" if self.on and self.until else "")
 
 
 def resolve(
@@ -90,46 +42,41 @@ def resolve(
         InputError: there is no such model, the folder holds no model, or an option is invalid.
         StageError: the model is not on this machine, and the hub cannot be reached.
     """
-    if isinstance(text, str):
-        with grammar.pointing(text):
-            return resolve(grammar.parse_one(text), precision, template, reranker=reranker)
-    with grammar.inside(text):
-        return _resolve(_encoder(text), precision, template, reranker=reranker)
+    given = {"compute": precision, "template": template}
+    defaults = {key: value for key, value in given.items() if value is not None}
+    if isinstance(text, Name):
+        return _resolve(text, defaults, reranker=reranker)
+    with grammar.pointing(text):
+        return _resolve(grammar.parse_one(text), defaults, reranker=reranker)
 
 
-def _resolve(typed: Name, precision: str | None, template: str | None, *, reranker: bool) -> Model:
-    base, options = typed.base, _options(typed)
-    if typed.parts is not None:
-        return _mean(typed.parts, options, precision, template)
-    entry = {key: value for key, value in _entry(base, options.get("task", "")).items() if key not in _FACTS}
-    if "parts" in entry:
-        compute, template = options.pop("compute", precision), options.pop("template", template)
-        model = _mean(tuple(map(Name, entry["parts"])), options, compute, template)
-        options_shown = options | ({"compute": compute} if compute not in (None, "float32") else {})
-        options_shown |= {"template": template} if template else {}
-        return dataclasses.replace(model, name=_format_name(base, options_shown), stem="")
-    query = entry.pop("query", "")
-    kind = kinds.find(entry.pop("kind", "transformer"))
-    if kind.reranks and not reranker:
-        raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
-    for key, value in (("compute", precision), ("template", template)):
-        if value is not None and kind.takes(key):
-            options.setdefault(key, value)
-    changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-    name = _format_name(base, changed)
-    settings = {**entry, **options}
-    view = WHOLE if kind.reranks else _view(settings, kind)
-    if "encoder" in settings:  # of sentences
-        settings["encoder"] = resolve(settings["encoder"])
-    model = dataclasses.replace(kind.resolve(name, settings), view=view)
-    stem = _stem(base, changed, model)
-    if stem != name:
-        model = dataclasses.replace(model, stem=stem)
-    if query:
-        model = dataclasses.replace(model, query=_format_name(query, options))
-    if model.recipe:
-        recipes.say_once(f"{name}: {model.recipe}")
-    return model
+def _resolve(typed: Name, defaults: Mapping[str, str], *, reranker: bool = False) -> Model:
+    with grammar.inside(typed):
+        base, options = _encoder(typed).base, _options(typed)
+        if typed.parts is not None:
+            return _mean(typed.parts, options, defaults)
+        entry = {key: value for key, value in _entry(base, options.get("task", "")).items() if key not in _FACTS}
+        if "parts" in entry:
+            of_parts = dict(defaults) | {key: options.pop(key) for key in ("compute", "template") if key in options}
+            model = _mean(tuple(map(Name, entry["parts"])), options, of_parts)
+            changed = {key: value for key, value in of_parts.items() if value not in ("float32", "")}
+            return dataclasses.replace(model, name=_format_name(base, options | changed), stem="")
+        query = entry.pop("query", "")
+        kind = kinds.find(entry.pop("kind", "transformer"))
+        if kind.reranks and not reranker:
+            raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
+        options = {key: value for key, value in defaults.items() if kind.takes(key)} | options
+        changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
+        name = _format_name(base, changed)
+        settings = {**entry, **options}
+        view = WHOLE if kind.reranks else _view(settings, kind)
+        if "encoder" in settings:  # of sentences
+            settings["encoder"] = resolve(settings["encoder"])
+        model = kind.resolve(name, settings)
+        stem, query = _stem(base, changed, model), _format_name(query, options) if query else model.query
+        if model.recipe:
+            recipes.say_once(f"{name}: {model.recipe}")
+        return dataclasses.replace(model, view=view, stem="" if stem == name else stem, query=query)
 
 
 def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTransform:
@@ -162,57 +109,6 @@ def part_names(text: str) -> list[str]:
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
-def trainings(text: str) -> dict[str, Training]:
-    """Return the training data of the encoders of systems, by entry; a mean has that of its parts.
-
-    Systems that learn from no pairs are left out; a model without an entry has unknown training data.
-    """
-    by_entry: dict[str, Training] = {}
-    for inner in grammar.walk(text):
-        base = _entry_name(inner.base)
-        entry = grammar.entries().get(base, {})
-        parts = [*entry.get("parts", ()), *filter(None, [dict(inner.options).get("encoder", entry.get("encoder"))])]
-        if parts:
-            by_entry |= trainings(",".join(parts))
-        elif inner.parts is None and _may_be_trained(base, entry):
-            by_entry[base] = Training(entry.get("trained_on", ""), entry.get("trained_until"))
-    return by_entry
-
-
-def _may_be_trained(base: str, entry: Mapping[str, Any]) -> bool:
-    if not entry:
-        return base.partition(":")[0] not in ("bm25", *grammar.BASELINES) and not base.isdecimal()
-    return kinds.find(entry.get("kind", "transformer")).fit is None
-
-
-def published(text: str) -> Mapping[str, float]:
-    """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
-
-    Options ``compute`` and ``storage`` are ignored; any other option makes another system.
-    """
-    system, *further_systems = grammar.parse(text) or [Name("")]
-    if further_systems or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
-        return {}
-    if system.parts is None:
-        return _reference().get(system.base, {})
-    means = {_mean_of(entry["parts"]): name for name, entry in grammar.entries().items() if "parts" in entry}
-    return _reference().get(means.get(system, ""), {})
-
-
-def _mean_of(names: Sequence[str]) -> Name:
-    return Name("mean", tuple(map(Name, names)))
-
-
-def as_printed(figure: float) -> str:
-    """Return a published figure with one decimal, or two where it was published with two."""
-    return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
-
-
-def display_names(text: str) -> str:
-    """Return names as tables show them (:func:`pipeline.encode.names.display_name`)."""
-    return ",".join(str(grammar.display_name(name)) for name in grammar.parse(text))
-
-
 def _format_name(base: str, options: Mapping[str, str]) -> str:
     return str(Name(base, options=tuple(sorted(options.items()))))
 
@@ -225,7 +121,7 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     if "weights" in portable and model.checkpoint:
         portable["weights"] = _local_name(model.checkpoint)
     if base.startswith(grammar.HUB):
-        base = _entry_name(base)
+        base = entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         portable.pop("queries", None)
@@ -234,7 +130,7 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     return _format_name(base, portable)
 
 
-def _entry_name(base: str) -> str:
+def entry_name(base: str) -> str:
     """Return the entry of a hub id, where there is one without an adapter; any other base as it is."""
     hub_id, entries = base.removeprefix(grammar.HUB), grammar.entries().items()
     matches = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
@@ -245,11 +141,11 @@ def _local_name(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
-def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None, template: str | None) -> Model:
+def _mean(names: Sequence[Name], options: dict[str, str], defaults: Mapping[str, str]) -> Model:
     typed = Name("mean", tuple(names))
     if any(name.label for name in names):
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
-    parts = tuple(resolve(name, precision, template) for name in names)
+    parts = tuple(_resolve(name, defaults) for name in names)
     distances = {part.distance for part in parts}
     unsuitable = any(part.multi_vector or not kinds.find(part.spec.kind).accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unsuitable:
@@ -261,66 +157,9 @@ def _mean(names: Sequence[Name], options: dict[str, str], precision: str | None,
     spec = kinds.build_spec(MeanSpec, {**remaining, "parts": tuple(part.spec for part in parts)})
     name = _format_name(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
-    stem = _format_name(f"mean({','.join(part.key for part in parts)})", options)
     query = _format_name(query, options) if query else ""
+    stem = _format_name(f"mean({','.join(part.key for part in parts)})", options)
     return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, view=view)
-
-
-def known_models() -> list[KnownModel]:
-    """Return all entries with their state on this machine, without using the network."""
-    return [_known_model(name) for name in grammar.entries()]
-
-
-def _known_model(name: str) -> KnownModel:
-    entry = grammar.entries()[name]
-    parts = [_known_model(part) for part in entry.get("parts", ())]
-    source, adapter, package = (entry.get(key, "") for key in ("hub", "adapter", "package"))
-    folder, revision, available = None, entry.get("revision", "main") if source else "", not source
-    installed = hub.packaged(package) if package else None
-    if parts:
-        source, available = str(_mean_of(entry["parts"])), all(part.available for part in parts)
-    elif installed:
-        source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
-    elif source and (cached := _cached(source, revision)):
-        available = not adapter or _cached(adapter, entry.get("adapter_revision", "main"), hub.ADAPTER) is not None
-        folder, revision = (cached.folder, cached.revision) if available else (None, revision)
-    if entry.get("kind") == "oagbert":
-        source, available = "weights=FOLDER", False
-    return KnownModel(
-        name=name,
-        source=source,
-        adapter=adapter,
-        folder=folder,
-        revision=revision,
-        available=available,
-        licence=", ".join(dict.fromkeys(part.licence for part in parts)) or entry.get("licence", ""),
-        published=_reference().get(name, {}),
-        exclusions=tuple(dict.fromkeys(chain(entry.get("exclusions", ()), *(part.exclusions for part in parts)))),
-        package=package.partition("/")[0],
-        recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
-    )
-
-
-_SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision", "licence", "exclusions")
-"""Keys of an entry that are fields of :class:`KnownModel`."""
-
-
-def _cached(hub_id: str, revision: str, layout: hub.Layout = hub.MODEL) -> hub.Checkpoint | None:
-    """Return a model or adapter of the local cache; None if it or its weights are missing."""
-    checkpoint = hub.cached(hub_id, revision, layout)
-    return checkpoint if checkpoint and hub.weights(checkpoint.folder, layout) else None
-
-
-@functools.cache
-def _reference() -> dict[str, dict[str, float]]:
-    """Return the published figures by system."""
-    figures: dict[str, dict[str, float]] = {}
-    for path in sorted(_REFERENCE.glob("*.csv")):
-        with path.open(newline="", encoding="utf-8") as lines:
-            for row in csv.DictReader(lines):
-                key = f"{row['experiment']}.{row['measure']}"
-                figures.setdefault(row["system"], {})[key] = float(row["percent"])
-    return figures
 
 
 def _entry(base: str, task: str = "") -> dict[str, Any]:
@@ -328,7 +167,7 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
     if base in entries:
         return dict(entries[base])
     if base.startswith(grammar.HUB):
-        entry = entries.get(_entry_name(base), {"hub": base.removeprefix(grammar.HUB)})
+        entry = entries.get(entry_name(base), {"hub": base.removeprefix(grammar.HUB)})
         return {key: value for key, value in entry.items() if key != "package"}
     if base.startswith(grammar.MTEB):
         return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)

@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.core.config import counted, format_count
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
-from pipeline.encode import registry
+from pipeline.encode import known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import tall
@@ -193,11 +193,11 @@ def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
         names = [(experiment, measure) for experiment in experiments for measure in measures]
         figures = {
-            ".".join(name): published(system, *name) if own_queries else registry.published(system).get(".".join(name))
+            ".".join(name): published(system, *name) if own_queries else known.published(system).get(".".join(name))
             for name in names
         }
         scale = 100 if own_queries else 1
-        printed = [f"{name} {registry.as_printed(round(scale * f, 2))}" for name, f in figures.items() if f is not None]
+        printed = [f"{name} {known.as_printed(round(scale * f, 2))}" for name, f in figures.items() if f is not None]
         source = "; ".join(filter(None, [made_with(system, experiment) for experiment in experiments]))
         parts += [f"{label} {', '.join(printed)}{f' ({source})' if source else ''}"] if printed else []
     return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""

@@ -16,7 +16,7 @@ from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.text import from_csv_cell, number
 from pipeline.data import DATA
-from pipeline.encode import registry
+from pipeline.encode import known
 from pipeline.measure.measures import parse_measures
 
 _TABLES = DATA / "reference" / "tables"
@@ -31,7 +31,7 @@ def published(system: str, experiment: str, measure: str) -> float | None:
         experiment: as in ``data/reference``, such as ``dataset-200k`` or ``benchmark.Art``.
         measure: canonical name.
     """
-    figures = registry.published(system)
+    figures = known.published(system)
     percent = figures.get(f"{experiment}.{measure}", _tables().get((system, experiment, measure)))
     return None if percent is None else percent / 100
 

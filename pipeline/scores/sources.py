@@ -14,8 +14,8 @@ from pipeline.core.config import SHORT_ID
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
+from pipeline.encode.known import Training, trainings
 from pipeline.encode.recipes import UNLIMITED
-from pipeline.encode.registry import Training, trainings
 from pipeline.stages.titles import exact_name
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact")

@@ -26,6 +26,7 @@ from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
+from pipeline.encode.known import recorded
 from pipeline.encode.shards import ShardWriter
 from pipeline.encode.spec import AspireSpec, EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import (
@@ -36,7 +37,6 @@ from pipeline.encode.store import (
     statistics,
     write_rows,
 )
-from pipeline.encode.trained import recorded
 from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
 from pipeline.stages.ranking_file import open_pool, stored_segments

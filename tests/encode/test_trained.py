@@ -10,9 +10,8 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import folder_name, identity
 from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import MODELS, TRAINING
-from pipeline.encode import registry
-from pipeline.encode.registry import Training
-from pipeline.encode.trained import of_model, recorded
+from pipeline.encode import known, registry
+from pipeline.encode.known import Training, of_model, recorded
 from tests.encode.tiny import save_bert
 
 
@@ -40,13 +39,13 @@ def test_a_training_names_its_base_and_triplets(tmp_path: Path) -> None:
     own = Training("citations: triplets specter-c, from scincl", 2016)
     folder = trained_folder(tmp_path, "scincl")
     model = registry.resolve(str(folder))
-    assert of_model(model) == {"scincl": registry.trainings("scincl")["scincl"], "mine": own}
+    assert of_model(model) == {"scincl": known.trainings("scincl")["scincl"], "mine": own}
     assert recorded(model)["training"]["mine"] == [own.on, 2016]
     (tmp_path / "link").symlink_to(folder)
     assert of_model(registry.resolve(str(tmp_path / "link"))).keys() == {"scincl", "mine"}
     again = trained_folder(tmp_path / "second", str(folder), tasks=["fos"])
     assert of_model(registry.resolve(str(again))) == {
-        "scincl": registry.trainings("scincl")["scincl"],
+        "scincl": known.trainings("scincl")["scincl"],
         "mine": Training("citations: triplets specter-c, from mine and tasks of SciRepEval: fos, from mine", 2016),
     }
 

@@ -16,7 +16,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
-from pipeline.encode import kinds, registry
+from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
 from pipeline.stages.systems import Reranker, encoder_names, encoders, parse_systems
 from pipeline.stages.titles import exact_name, fused_names, shown, stored_names, stored_system
@@ -113,7 +113,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
     assert parse_one("hf:a/b:compute=float16,template=x/y").options == (("compute", "float16"), ("template", "x/y"))
     (mean,) = parse("mean(scincl:compute=bfloat16,adapter=org/x,specter)")
     assert list(map(str, mean.parts or ())) == ["scincl:compute=bfloat16,adapter=org/x", "specter"]
-    assert registry.published(str(mean)) == registry.published("mean(lsa:dimension=8,storage=float16,lsa)") == {}
+    assert known.published(str(mean)) == known.published("mean(lsa:dimension=8,storage=float16,lsa)") == {}
     with pytest.raises(InputError, match="'lsa,bm25' must be one name, got several"):
         parse_one("lsa,bm25")
 
@@ -255,7 +255,7 @@ def test_the_same_weights_at_two_paths_have_one_key(models: Path, form: str) -> 
     ],
 )
 def test_names_of_the_hub_and_of_models_stay(name: str, shown: str) -> None:
-    assert registry.display_names(name) == shown
+    assert names.display_names(name) == shown
 
 
 def test_scores_keep_their_system_as_data(root: Path) -> None:

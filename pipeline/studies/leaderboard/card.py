@@ -19,6 +19,7 @@ from pipeline.core.errors import InputError, MdcrError, nearest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import required
 from pipeline.encode import hub, names, registry
+from pipeline.encode.known import known_models
 from pipeline.measure.design import Design, Draws, corrected, estimate
 from pipeline.measure.estimates import POWER, share_of_clusters, tall
 from pipeline.measure.inputs import query_of
@@ -214,7 +215,7 @@ def _on_largest(benchmarks: Sequence[Benchmark], model: str) -> Iterator[Table]:
 
 def _facts(model: str, cost: Mapping[str, Any]) -> Table:
     """Return a table of the encoder's registry entry and costs."""
-    entry = next((entry for entry in registry.known_models() if entry.name == names.parse(model)[0].base), None)
+    entry = next((entry for entry in known_models() if entry.name == names.parse(model)[0].base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
         (

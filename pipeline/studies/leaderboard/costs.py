@@ -15,7 +15,7 @@ from pipeline.core.artifact import readable
 from pipeline.core.config import digest, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import SUBMISSIONS
-from pipeline.encode import kinds, names, registry
+from pipeline.encode import kinds, known, names
 from pipeline.encode.store import VectorStore
 from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, as_training, trainings_in
 from pipeline.studies.leaderboard.benchmarks import Benchmark
@@ -78,7 +78,7 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
     The costs of a submission are those in its manifest.
     """
     finder = Sources(roots, FOLDER)
-    licences = {model.name: model.licence for model in registry.known_models()}
+    licences = {model.name: model.licence for model in known.known_models()}
     rows = []
     for system, ranking_names in sources_of(benchmarks).items():
         folders = [root / SUBMISSIONS / system for root in roots if named_as_file(system)]

@@ -13,7 +13,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.rng import generator
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import registry
+from pipeline.encode import known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.page.parts import Part, TextEntry
@@ -314,7 +314,7 @@ def published_tables(recipe: Recipe) -> Iterator[Table]:
     tables = ("titles", "Titles as queries", title_keys), ("categories", "AOP-10 by category", category_keys)
     for name, title, keys in tables:
         rows = [
-            (dataset, system, column, registry.published(system).get(key.format(dataset)), None, None)
+            (dataset, system, column, known.published(system).get(key.format(dataset)), None, None)
             for corpus, dataset in recipe.reference.items()
             for system in (_PUBLISHED if corpus in recipe.corpora else ())
             for column, key in keys.items()

@@ -17,7 +17,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.data import DATA
-from pipeline.encode import registry
+from pipeline.encode import known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.statistics import Floats
 from pipeline.scores.page.parts import Chart, HeatMap, Part
@@ -155,7 +155,7 @@ def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, s
     experiment, total = ("scirepeval", 20) if edition == 24 else ("scirepeval-25", 21)
     averages = means.filter(format="").drop("format")
     keys = averages.select("system", "group").rows()
-    printed = [registry.published(printed_as.get(name, name)).get(f"{experiment}.{group}") for name, group in keys]
+    printed = [known.published(printed_as.get(name, name)).get(f"{experiment}.{group}") for name, group in keys]
     cells = cells_of(averages.with_columns(_ENDS), "system", "group", pl.lit("measured"))
     if any(printed):
         texts = (None if figure is None else f"{figure:.1f}" for figure in printed)
