@@ -37,8 +37,8 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
-from pipeline.encode.batches import token_batches
 from pipeline.encode.network import BATCH_TOKENS, slow_on_cpu
+from pipeline.encode.tokenise import token_batches
 from pipeline.encode.transformer import TransformerEncoder
 from pipeline.sources.synthetic import Synthetic
 

@@ -56,7 +56,9 @@ def checked(function: Function, modules: Mapping[str, str] | None = None) -> Fun
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise InputError(f"{function.__name__}: {error}", _names(signature, kwargs)) from None
+            unknown = [name for name in kwargs if name not in signature.parameters]
+            remedy = nearest(unknown[0], signature.parameters) if unknown else f"It takes {signature}"
+            raise InputError(f"{function.__name__}: {error}", remedy) from None
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
             several = value if parameter.kind is parameter.VAR_KEYWORD else {name: value}
@@ -90,11 +92,6 @@ def require(value: Any, hint: Any, name: str) -> None:
         )
     for check in getattr(hint, "__metadata__", ()):
         check(value, name)
-
-
-def _names(signature: inspect.Signature, given: Mapping[str, Any]) -> str:
-    unknown = [name for name in given if name not in signature.parameters]
-    return nearest(unknown[0], list(signature.parameters)) if unknown else f"It takes {signature}"
 
 
 def _hints(function: Callable[..., Any], modules: Mapping[str, str]) -> dict[str, Any]:

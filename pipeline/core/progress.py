@@ -112,8 +112,9 @@ class Steps:
         start, end, total = self._done + 1, self._done + len(kinds), self._done + len(self._remaining_steps)
         numbers = f"{start}/{total}" if start == end else f"{start}-{end}/{total}"
         name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more in one pass"
-        seconds = self._remaining()
-        text = f"{stage}: {name}" + (f" (about {span(seconds)} left)" if seconds and seconds >= 1 else "")
+        timed = self._timed.keys() >= set(self._remaining_steps.values())
+        seconds = sum(self._timed[kind] for kind in self._remaining_steps.values()) if timed else 0
+        text = f"{stage}: {name}" + (f" (about {span(seconds)} left)" if seconds >= 1 else "")
         if not _quiet and not _verbose and sys.stderr.isatty():
             _show_command_bar(self._done, total, text)
         else:
@@ -128,12 +129,6 @@ class Steps:
         if not self._remaining_steps:
             close_bar()
         detail(f"{stage}: {seconds:.1f} s")
-
-    def _remaining(self) -> float | None:
-        """Return the remaining seconds; None if a kind of work was not timed yet."""
-        if not self._timed.keys() >= set(self._remaining_steps.values()):
-            return None
-        return sum(self._timed[kind] for kind in self._remaining_steps.values())
 
 
 class Progress:

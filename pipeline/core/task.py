@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -230,7 +231,11 @@ def run_units(
     facts = (executor or run_here)(missing) if missing.jobs else []
     for job in assignment.unfinished().jobs:
         raise StageError(f"{job.out.path} lacks {counted(len(job.units), 'unit')}: {min(job.units)}", "Run it again")
-    return [stage.finish(inputs, out, resources, [*_slice_facts(out), *facts]) for inputs, out in works]
+    counts = []
+    for inputs, out in works:
+        of_slices = [files.read_json(path) or [] for path in sorted(out.scratch().glob("facts-*.json"))]
+        counts.append(stage.finish(inputs, out, resources, [*itertools.chain(*of_slices), *facts]))
+    return counts
 
 
 def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, slice_: Slice) -> int:
@@ -283,10 +288,3 @@ def warn_if_mixed(out: Workdir, facts: Sequence[UnitProvenance]) -> None:
             f"{made} was computed on {', '.join(names)}: its last bits differ from those of one kind. "
             "To have one, name it to Slurm: constraint = ... (docs/clusters.md)"
         )
-
-
-def _slice_facts(out: Workdir) -> list[UnitProvenance]:
-    facts: list[UnitProvenance] = []
-    for path in sorted(out.scratch().glob("facts-*.json")):
-        facts += files.read_json(path) or ()
-    return facts

@@ -25,6 +25,7 @@ from pipeline.core.csr import Ints, Keys, distinct_pairs, find_sorted, offsets_o
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
+from pipeline.core.schema import schema_of
 from pipeline.core.text import reference_keys
 from pipeline.corpus.extract import read_or_empty
 from pipeline.sources.base import (
@@ -40,13 +41,11 @@ from pipeline.sources.base import (
 )
 from pipeline.sources.citations import read_citations
 
-_KEY = pa.field("key", pa.uint64(), nullable=False)
-_OTHER = pa.field("other", pa.uint64(), nullable=False)
 _TABLES = {
     "papers": RAW_PAPERS,
-    "abstracts": pa.schema([_KEY, pa.field("text", pa.large_string(), nullable=False)]),
-    "outgoing": pa.schema([_KEY, _OTHER]),
-    "incoming": pa.schema([_KEY, _OTHER]),
+    "abstracts": schema_of(key=pa.uint64(), text=pa.large_string()),
+    "outgoing": schema_of(key=pa.uint64(), other=pa.uint64()),
+    "incoming": schema_of(key=pa.uint64(), other=pa.uint64()),
 }
 _KINDS = ("papers", "abstracts", "citations")
 _MAX_PARTITIONS = 4_096

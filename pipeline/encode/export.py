@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.progress import Progress
+from pipeline.core.schema import schema_of
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
@@ -85,11 +86,11 @@ def _blocks(
 
 
 def _write_parquet(path: Path, blocks: Iterator[tuple[Sequence[str], Matrix]], shape: tuple[int, int]) -> None:
-    kind = vectors_schema(shape[1], "float32").field("vector")
-    schema = pa.schema([pa.field("id", pa.large_string(), nullable=False), kind])
+    kind = vectors_schema(shape[1], "float32").field("vector").type
+    schema = schema_of(id=pa.large_string(), vector=kind)
     with files.replacing(path) as temporary, pq.ParquetWriter(temporary, schema, use_dictionary=False) as writer:
         for ids, vectors in blocks:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind.type)
+            column = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), type=kind)
             writer.write_batch(pa.record_batch([pa.array(ids, pa.large_string()), column], schema=schema))
 
 

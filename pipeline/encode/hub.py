@@ -99,7 +99,10 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
         folder = Path(snapshot_download(hub, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
-    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and _has_config(folder, layout)
+    static = layout is MODEL and shape.first_module(folder)[0] == shape.STATIC  # it has no configuration
+    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (
+        static or (_home(folder, layout) / layout.config).is_file()
+    )
     return Checkpoint(hub, folder.name, folder, layout) if complete and _has_tokenizer(folder, layout) else None
 
 
@@ -313,11 +316,6 @@ def _check(folder: Path, layout: Layout) -> None:
     for name in (layout.config, "tokenizer_config.json"):
         if shape.read(_home(folder, layout) / name).get("auto_map"):
             raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)
-
-
-def _has_config(folder: Path, layout: Layout) -> bool:
-    static = layout is MODEL and shape.first_module(folder)[0] == shape.STATIC  # it has none
-    return static or (_home(folder, layout) / layout.config).is_file()
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:

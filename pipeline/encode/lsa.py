@@ -31,6 +31,7 @@ from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
 from pipeline.core.rng import generator, priorities, smallest
+from pipeline.core.schema import schema_of
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import TEXT_CHARS, Corpus, Text
 from pipeline.encode.base import Encoded, Encoder, Matrix
@@ -42,13 +43,7 @@ _SAMPLE_CHARS = 2**26
 """Maximum characters of a sample of more than one paper; 20,000 abstracts have fewer."""
 _TERM = r"[^\W_]+"
 
-_TERMS = pa.schema(
-    [
-        pa.field("term", pa.large_string(), nullable=False),
-        pa.field("df", pa.int64(), nullable=False),
-        pa.field("idf", pa.float32(), nullable=False),
-    ]
-)
+_TERMS = schema_of(term=pa.large_string(), df=pa.int64(), idf=pa.float32())
 """Vocabulary of a fit, ``terms.arrow``, sorted by term; ``components.arrow`` holds the component vector of each."""
 
 
@@ -193,7 +188,7 @@ def _write(
     """Write terms, their document frequencies, weights and vectors ``[terms, dimension]``."""
     out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf.astype(np.float32)], _TERMS), _TERMS)
     flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
-    schema = pa.schema([pa.field("vector", pa.list_(pa.float32(), vectors.shape[1]), nullable=False)])
+    schema = schema_of(vector=pa.list_(pa.float32(), vectors.shape[1]))
     column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     out.arrow("components.arrow", pa.table([column], schema), schema)
     return {"papers": papers, "terms": len(terms), "dimension": vectors.shape[1]}

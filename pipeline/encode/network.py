@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +30,8 @@ from pipeline.core.resources import gpu_number, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, shape
 from pipeline.encode.base import Encoded
-from pipeline.encode.batches import Batch, token_batches
 from pipeline.encode.spec import Precision
-from pipeline.encode.tokenise import Tokens
+from pipeline.encode.tokenise import Batch, Tokens, token_batches
 
 BATCH_TOKENS = {"cpu": 1, "cuda": 12_288}
 """Tokens of a batch, padding included, or one text. On a CPU a batch is one text: its products have rows enough, and
@@ -57,12 +56,8 @@ _INSTRUCTIONS = {"bfloat16": ("avx512_bf16", "amx_bf16", "bf16"), "float16": ("a
 """Linux processor flags; with any of them, products in that precision are faster than in float32."""
 
 
-class _Launched(NamedTuple):
-    """Vectors of a batch; ``arrived`` is the CUDA event of their copy from the device, None on a CPU."""
-
-    vectors: torch.Tensor
-    padded: int
-    arrived: Any
+_Result = Callable[[], Encoded]
+"""Function that waits for the vectors of a batch to arrive from the device."""
 
 
 class Network(ABC):
@@ -139,31 +134,34 @@ class Network(ABC):
         Meanwhile later batches are computed: one a thread on a CPU, one on a GPU.
         """
         waiting = deque(token_batches(prepared.ids, self._batch_tokens, self._longest))
-        running = deque[tuple[Batch, Future[_Launched | None]]]()
+        running = deque[tuple[Batch, Future[_Result | None]]]()
         while waiting or running:
             while waiting and len(running) <= self._workers:
                 batch = waiting.popleft()
                 running.append((batch, self._threads.submit(self._try, batch, prepared)))
             batch, future = running.popleft()
-            launched = future.result()
-            if launched is not None:
-                yield _encoded(batch, launched, prepared)
+            if (result := future.result()) is not None:
+                yield result()
                 continue
-            self._halve(batch)
+            if batch.rows == 1:
+                raise StageError(f"one text of {batch.width} tokens does not fit on {self._device}", _FREE)
+            torch.cuda.empty_cache()
+            self._batch_tokens = min(self._batch_tokens, max(batch.width, batch.rows * batch.width // 2))
+            say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
             remaining = [position for failed in (batch, *waiting) for position in failed.texts]
             waiting = deque(token_batches(prepared.ids, self._batch_tokens, self._longest, remaining))
 
-    def _try(self, batch: Batch, tokens: Tokens) -> _Launched | None:
+    def _try(self, batch: Batch, tokens: Tokens) -> _Result | None:
         """Launch a batch; return None, after freeing its tensors, if the device has no memory for it."""
         try:
             return self._launch(batch, tokens)
-        except RuntimeError as error:
-            if not _no_memory(error):
+        except RuntimeError as error:  # some libraries do not raise PyTorch's error
+            if not isinstance(error, torch.OutOfMemoryError) and not any(text in str(error) for text in _NO_MEMORY):
                 raise
         return None
 
-    def _launch(self, batch: Batch, tokens: Tokens) -> _Launched:
-        texts, shape = batch.texts, batch[1:]
+    def _launch(self, batch: Batch, tokens: Tokens) -> _Result:
+        texts, shape, arrived = batch.texts, batch[1:], None
         ids, mask = np.full(shape, self._pad, np.int64), np.zeros(shape, np.int64)
         mask[len(texts) :, 0] = 1  # texts that fill up the batch are one padding token
         for row, position in enumerate(texts):
@@ -173,13 +171,27 @@ class Network(ABC):
         with torch.inference_mode():
             inputs = {"input_ids": self.send(ids), "attention_mask": self.send(mask)}
             pooled = self.compute({**inputs, **self.extra_inputs(batch, tokens)})
-            pooled = pooled[: sum(len(tokens.spans[position]) for position in texts)]
-            if self._device.type == "cpu":
-                return _Launched(pooled, ids.size, None)
-            host = torch.empty(pooled.shape, dtype=pooled.dtype, pin_memory=True).copy_(pooled, non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record(torch.cuda.current_stream(self._device))
-            return _Launched(host, ids.size, arrived)
+            vectors = pooled[: sum(len(tokens.spans[position]) for position in texts)]
+            if self._device.type == "cuda":
+                vectors = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=True).copy_(
+                    vectors, non_blocking=True
+                )
+                arrived = torch.cuda.Event()
+                arrived.record(torch.cuda.current_stream(self._device))
+
+        def result() -> Encoded:
+            if arrived is not None:
+                arrived.synchronize()
+            return Encoded(
+                positions=np.repeat(np.array(texts, np.int64), [len(tokens.spans[position]) for position in texts]),
+                vectors=vectors.numpy(),
+                texts=len(texts),
+                tokens=sum(len(tokens.ids[position]) for position in texts),
+                padded=ids.size,
+                truncated=sum(tokens.cut[position] for position in texts),
+            )
+
+        return result
 
     @abstractmethod
     def extra_inputs(self, batch: Batch, tokens: Tokens) -> dict[str, Any]:
@@ -202,13 +214,6 @@ class Network(ABC):
         tensor = torch.from_numpy(array)
         return tensor if self._device.type == "cpu" else tensor.pin_memory().to(self._device, non_blocking=True)
 
-    def _halve(self, batch: Batch) -> None:
-        if batch.rows == 1:
-            raise StageError(f"one text of {batch.width} tokens does not fit on {self._device}", _FREE)
-        torch.cuda.empty_cache()
-        self._batch_tokens = min(self._batch_tokens, max(batch.width, batch.rows * batch.width // 2))
-        say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")
-
 
 def slow_on_cpu(compute: Precision) -> bool:
     """Return whether the processor lacks instructions for a precision, as far as Linux reports them."""
@@ -224,25 +229,6 @@ def _start_thread(device: torch.device) -> None:
         torch.set_num_threads(1)
     elif device.index is not None:
         torch.cuda.set_device(device)
-
-
-def _no_memory(error: RuntimeError) -> bool:
-    """Return whether an error means that memory is exhausted; some libraries do not raise PyTorch's error."""
-    return isinstance(error, torch.OutOfMemoryError) or any(text in str(error) for text in _NO_MEMORY)
-
-
-def _encoded(batch: Batch, launched: _Launched, tokens: Tokens) -> Encoded:
-    texts = batch.texts
-    if launched.arrived is not None:
-        launched.arrived.synchronize()
-    return Encoded(
-        positions=np.repeat(np.array(texts, np.int64), [len(tokens.spans[position]) for position in texts]),
-        vectors=launched.vectors.numpy(),
-        texts=len(texts),
-        tokens=sum(len(tokens.ids[position]) for position in texts),
-        padded=launched.padded,
-        truncated=sum(tokens.cut[position] for position in texts),
-    )
 
 
 _LIBRARY = "sentence-transformers " + ".".join(version("sentence-transformers").split(".")[:2])

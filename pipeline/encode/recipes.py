@@ -86,12 +86,11 @@ def of_folder(folder: Path) -> dict[str, Any]:
     require_known(similarity, _DISTANCES, f"{folder} is compared by {similarity!r}")
     settings = {"template": "title-space-abstract", "pooling": MODULES, "max_length": _length(folder)}
     settings |= {key: own[key] for key in ("template", "pooling", "pals", "normalise") if key in own}
-    settings |= (
-        {"adapter": str(folder / shape.inside(own["adapter"], folder / shape.MODEL_FILE))} if "adapter" in own else {}
-    )
+    if "adapter" in own:
+        settings["adapter"] = str(folder / shape.inside(own["adapter"], folder / shape.MODEL_FILE))
     prompts = values.get("prompts") or {}
-    for key, name in (("paper_prefix", "document"), ("query_prefix", "query")):
-        settings |= {key: prompts[name]} if prompts.get(name) else {}
+    roles = (("paper_prefix", "document"), ("query_prefix", "query"))
+    settings |= {key: prompts[name] for key, name in roles if prompts.get(name)}
     default = values.get("default_prompt_name")
     unread = [
         name for name in ("passage", "corpus", default) if name not in ("document", "query") and prompts.get(name)

@@ -17,10 +17,9 @@ from torch import nn
 
 from pipeline.core.resources import Resources
 from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.batches import Batch
 from pipeline.encode.network import SAMPLE, Network, load_saved, loading, torch_device
 from pipeline.encode.spec import CrossSpec, Model, Pair
-from pipeline.encode.tokenise import Tokens
+from pipeline.encode.tokenise import Batch, Tokens
 
 _AT_A_TIME = 64
 """Pairs that are tokenised together."""

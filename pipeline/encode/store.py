@@ -19,6 +19,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Groups, Ints, ranges
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.rng import generator
+from pipeline.core.schema import schema_of
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.segments import SegmentStore
 from pipeline.core.workdir import Workdir
@@ -30,7 +31,7 @@ from pipeline.encode.views import WHOLE, VectorTransform
 Stored = npt.NDArray[Any]
 """Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
 
-ROWS = pa.schema([pa.field("row", pa.uint32(), nullable=False), pa.field("shard", pa.uint16(), nullable=False)])
+ROWS = schema_of(row=pa.uint32(), shard=pa.uint16())
 """``rows.arrow``: the rows of a segment's papers, rising, and their corpus shards."""
 
 
@@ -103,7 +104,8 @@ class VectorStore(SegmentStore):
         for place in self.places(rows):
             key = place.segment, place.number
             open_shards[key] = open_shards.get(key) or _opened(self._segments[place.segment].artifact, place.number)
-            pieces[key] = _locate(open_shards[key][0], place.rows)
+            starts, ends = (np.searchsorted(open_shards[key][0], place.rows, side) for side in ("left", "right"))
+            pieces[key] = ranges(starts, ends - starts)
         for key in set(open_shards) - set(pieces):
             del open_shards[key]
         repeated = np.concatenate([open_shards[key][0][positions] for key, positions in pieces.items()])
@@ -128,16 +130,6 @@ class VectorStore(SegmentStore):
 def _opened(segment: Artifact, shard: int) -> tuple[Rows, Stored]:
     """Verify and open a shard: (rising rows, repeated for several vectors a paper; vectors as stored)."""
     return read_vectors(segment.arrow(shard_name(shard)))
-
-
-def _columns(table: pa.Table) -> tuple[Rows, npt.NDArray[np.uint16]]:
-    return table.column("row").chunk(0).to_numpy(), table.column("shard").chunk(0).to_numpy()
-
-
-def _locate(rows: Rows, papers: Rows) -> npt.NDArray[np.int64]:
-    """Return all positions in ``rows`` (rising, with repeats) of ``papers`` (rising), int64."""
-    starts = np.searchsorted(rows, papers, "left")
-    return ranges(starts, np.searchsorted(rows, papers, "right") - starts)
 
 
 def _span(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
@@ -182,7 +174,8 @@ def write_rows(out: Workdir, rows: Rows, shards: npt.NDArray[np.integer]) -> Non
 
 def read_rows(out: Workdir) -> tuple[Rows, npt.NDArray[np.uint16]]:
     """Return rows and shards of a segment under construction."""
-    return _columns(files.read_arrow(out.path / "rows.arrow"))
+    table = files.read_arrow(out.path / "rows.arrow")
+    return table.column("row").chunk(0).to_numpy(), table.column("shard").chunk(0).to_numpy()
 
 
 def write_shard(out: Workdir, shard: int, rows: Rows, vectors: Matrix, storage: Storage, **counts: Any) -> None:

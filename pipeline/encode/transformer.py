@@ -21,7 +21,6 @@ from pipeline.corpus.reader import Text
 from pipeline.encode import bottleneck, shape
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
-from pipeline.encode.batches import Batch
 from pipeline.encode.network import (
     OPTIONS,
     SAMPLE,
@@ -35,7 +34,7 @@ from pipeline.encode.network import (
 )
 from pipeline.encode.pals import choose_pals, name_pals
 from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
-from pipeline.encode.tokenise import TextTokeniser, Tokeniser, Tokens
+from pipeline.encode.tokenise import Batch, TextTokeniser, Tokeniser, Tokens
 
 _ASPIRE_SPECIAL = 2
 """Special tokens around ASPIRE's text."""

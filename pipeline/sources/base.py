@@ -20,20 +20,19 @@ from pipeline.core import files
 from pipeline.core.config import pairs
 from pipeline.core.csr import Keys
 from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.schema import schema_of
 from pipeline.sources.content import refuse_unread
 from pipeline.sources.options import MAX_TEXT, Options
 
-RAW_PAPERS = pa.schema(
-    [
-        pa.field("paper_id", pa.large_string(), nullable=False),
-        pa.field("title", pa.large_string(), nullable=False),
-        pa.field("abstract", pa.large_string(), nullable=False),
-        pa.field("year", pa.int16(), nullable=False),
-        pa.field("fields", pa.uint32(), nullable=False),
-        pa.field("outbound", pa.large_list(pa.field("item", pa.uint64(), nullable=False)), nullable=False),
-        pa.field("n_inbound", pa.int32(), nullable=False),
-        pa.field("doi_key", pa.uint64(), nullable=False),
-    ]
+RAW_PAPERS = schema_of(
+    paper_id=pa.large_string(),
+    title=pa.large_string(),
+    abstract=pa.large_string(),
+    year=pa.int16(),
+    fields=pa.uint32(),
+    outbound=pa.large_list(pa.field("item", pa.uint64(), nullable=False)),
+    n_inbound=pa.int32(),
+    doi_key=pa.uint64(),
 )
 """Papers of a source.
 

@@ -240,18 +240,14 @@ def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool |
                 f"{path}:{line} is not complete JSON: {found}",
                 "Correct it, or write a record a line; --allow-truncated keeps the records before",
             )
-        if isinstance(value, dict) and (items := _items_of_page(value)) is not None:
+        page = value if isinstance(value, dict) and value.keys() <= {*_PAGE_KEYS} else {}
+        items = next((page[name] for name in _PAGE_KEYS[-3:] if name in page), None)
+        if isinstance(items, list):
             for item in items:
                 yield line, json.dumps(item).encode()
         else:
             yield line, text[start:position].encode("utf-8", "surrogateescape")
         line += text.count("\n", start, position)
-
-
-def _items_of_page(value: dict[str, object]) -> list[object] | None:
-    """Return the records of an answer of an API; None if the value is none."""
-    items = next((value[name] for name in _PAGE_KEYS[-3:] if name in value), None)
-    return items if isinstance(items, list) and value.keys() <= {*_PAGE_KEYS} else None
 
 
 def _up_to(blocks: Iterator[bytes], wanted: int) -> Iterator[bytes]:

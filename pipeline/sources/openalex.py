@@ -243,9 +243,8 @@ def read_merged(paths: tuple[Path, ...]) -> Merged:
     Uses 16 bytes a merged work, about 80 while reading. CorruptError if a file is malformed or ids form a cycle.
     """
     tables = [_read_csv(path) for path in paths]
-    no_keys = np.empty(0, np.uint64)
     ids, into = (
-        np.concatenate([no_keys, *(id_keys(table.column(name).combine_chunks()) for table in tables)])
+        np.concatenate([np.empty(0, np.uint64), *(_work_keys(table.column(name)) for table in tables)])
         for name in ("id", "merge_into_id")
     )
     merged_ids, last_lines = np.unique(ids[::-1], return_index=True)
@@ -262,14 +261,12 @@ def read_merged(paths: tuple[Path, ...]) -> Merged:
 
 
 def _read_csv(path: Path) -> pa.Table:
-    text = pa.large_string()
+    types = dict.fromkeys(("id", "merge_into_id"), pa.large_string())
     try:
-        table = pa.csv.read_csv(
-            path, convert_options=pa.csv.ConvertOptions(column_types={"id": text, "merge_into_id": text})
-        ).select(["id", "merge_into_id"])
+        return pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types=types)).select([*types])
     except (pa.ArrowException, KeyError, OSError) as error:
         raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
-    prefix = r"^https://openalex\.org/"
-    for index, name in enumerate(table.column_names):
-        table = table.set_column(index, name, pc.replace_substring_regex(table.column(name), prefix, ""))
-    return table
+
+
+def _work_keys(addresses: pa.ChunkedArray) -> Keys:
+    return id_keys(pc.replace_substring_regex(addresses.combine_chunks(), r"^https://openalex\.org/", ""))

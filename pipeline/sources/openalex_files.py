@@ -226,8 +226,12 @@ class OpenAlexCatalogue:
     def files(self) -> list[Remote]:
         """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
         manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
-        sha256_of = {name: entry.sha256 for manifest in manifests for name, entry in self._manifest(manifest).items()}
-        remotes = []
+        sha256_of, remotes = dict[str, str | None](), list[Remote]()
+        for stored in manifests:
+            answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")
+            if answer.status_code != 200:
+                raise StageError(f"{stored.key} cannot be read (HTTP {answer.status_code})", "Try again later")
+            sha256_of |= {name: entry.sha256 for name, entry in read_manifest(answer.content, stored.key).items()}
         for key, size, etag, _ in (*self._merged, *self._works):
             md5 = re.fullmatch(r'"?([0-9a-f]{32})"?', etag)
             sha256 = sha256_of.get(key.rpartition("works/")[2])
@@ -251,9 +255,3 @@ class OpenAlexCatalogue:
             if any(file.key.endswith((".gz", ".parquet")) for file in data):
                 return data
         return []
-
-    def _manifest(self, stored: S3Object) -> dict[str, Listed]:
-        answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")
-        if answer.status_code != 200:
-            raise StageError(f"{stored.key} cannot be read (HTTP {answer.status_code})", "Try again later")
-        return read_manifest(answer.content, stored.key)

@@ -124,7 +124,8 @@ def paper_batches(papers: Iterable[Paper], tally: Tally) -> Iterator[PaperBatch]
     The last batch, which may be empty, has the remaining counts and the withdrawn papers.
     """
     cited = list[str]()  # by the papers of the block, one after the other
-    rows = itertools.chain(_rows(papers, tally, cited), (_withdrawn(paper_id) for paper_id in tally.withdrawn))
+    withdrawn: Iterator[_Row] = ((name, None, None, WITHDRAWN, 0, 0, 0, 0, False) for name in tally.withdrawn)
+    rows = itertools.chain(_rows(papers, tally, cited), withdrawn)
     for block in grouped(rows, _chars, BATCH_CHARS, BATCH_ROWS):
         columns = list(zip(*block, strict=True)) or [()] * 9
         names, titles, abstracts, years, masks, inbound, dois, lengths, lined = columns
@@ -161,10 +162,6 @@ def _rows(papers: Iterable[Paper], tally: Tally, cited: list[str]) -> Iterator[_
         cited.extend(outbound)
         year = NO_YEAR if year is None else year
         yield paper.id, title, abstract, year, mask, inbound, doi, len(outbound), paper.lined
-
-
-def _withdrawn(paper_id: str) -> _Row:
-    return paper_id, None, None, WITHDRAWN, 0, 0, 0, 0, False
 
 
 def _chars(row: _Row) -> int:

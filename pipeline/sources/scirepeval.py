@@ -14,6 +14,10 @@ from pipeline.sources.remote import Remote, plain_name
 REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and patterns of the splits that an evaluation reads."""
 
+_REMEDY = (
+    "Where there is a network: hf download allenai/{dataset} --repo-type dataset --local-dir FOLDER/{dataset}, for "
+    f"each of {' and '.join(REPOSITORIES)}; then mdcr study scirepeval --input FOLDER"
+)
 _ENDINGS = r"([-.]\S*|/\S*)?\.(parquet|jsonl|jsonl\.gz|json|csv)"
 _BRANCHES = ("main", "refs/convert/parquet")
 """Branches in order of preference; a data set of scripts has its data files on the second."""
@@ -31,7 +35,7 @@ def catalogue(
     for dataset, splits in REPOSITORIES.items():
         pattern = re.compile(rf"([^/]+)/({splits}{'|train' if train else ''}){_ENDINGS}")
         for branch in _BRANCHES:
-            listing = list_files(session, address, f"allenai/{dataset}", branch, _manual_download(dataset))
+            listing = list_files(session, address, f"allenai/{dataset}", branch, _REMEDY.format(dataset=dataset))
             files = [(file, match[1]) for file in listing.siblings if (match := pattern.fullmatch(file.rfilename))]
             if files:
                 break
@@ -47,10 +51,3 @@ def catalogue(
     if not remotes:
         raise StageError("the hub lists no files of SciRepEval", "Check --endpoint and HF_ENDPOINT")
     return HubFiles(plain_name(f"scirepeval-{'-'.join(commits)}"), remotes)
-
-
-def _manual_download(dataset: str) -> str:
-    return (
-        f"Where there is a network: hf download allenai/{dataset} --repo-type dataset --local-dir FOLDER/{dataset}, "
-        f"for each of {' and '.join(REPOSITORIES)}; then mdcr study scirepeval --input FOLDER"
-    )

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import StageError
 from pipeline.encode import network, registry
-from pipeline.encode.batches import shape_of, token_batches
 from pipeline.encode.network import torch_devices
+from pipeline.encode.tokenise import shape_of, token_batches
 from pipeline.encode.transformer import TransformerEncoder, open_modules
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import load

@@ -19,7 +19,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Ints, slices
 from pipeline.core.errors import CorruptError
 from pipeline.core.order import Rows
-from pipeline.core.schema import CANDIDATES
+from pipeline.core.schema import CANDIDATES, schema_of
 from pipeline.core.segments import AGAIN, SegmentStore
 from pipeline.core.workdir import Workdir
 
@@ -29,7 +29,7 @@ BLOCK_PAPERS = 65_536
 BLOCK_CHARACTERS = 2**26
 """Maximum characters of a block of several papers, which bounds the memory of analysis."""
 
-VOCABULARY = pa.schema([pa.field("term", pa.large_string(), nullable=False)])
+VOCABULARY = schema_of(term=pa.large_string())
 
 
 class TermsBlock(NamedTuple):
@@ -94,22 +94,14 @@ def write_block(out: Workdir, number: int, block: TermsBlock) -> None:
     """Write one block of a segment, with frequencies in the smallest sufficient type."""
     out.arrow(_vocabulary_name(number), pa.table([block.vocabulary], schema=VOCABULARY), VOCABULARY)
     frequency = np.min_scalar_type(block.frequencies.max(initial=1))
-    schema = _terms_schema(pa.from_numpy_dtype(frequency))
-    columns = [
-        pa.LargeListArray.from_arrays(pa.array(block.offsets), pa.array(values), type=schema.field(name).type)
-        for name, values in (("terms", block.terms), ("frequencies", block.frequencies.astype(frequency)))
-    ]
-    table = pa.table([*columns, pa.array(block.lengths)], schema=schema)
-    out.arrow(_terms_name(number), table, schema, tokens=int(block.lengths.sum()))
-
-
-def _terms_schema(frequency: pa.DataType) -> pa.Schema:
-    lists = {
-        name: pa.large_list(pa.field("item", kind, nullable=False))
-        for name, kind in (("terms", pa.uint32()), ("frequencies", frequency))
-    }
-    types = {**lists, "tokens": pa.uint32()}
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+    lists = {"terms": block.terms, "frequencies": block.frequencies.astype(frequency)}
+    columns = {}
+    for name, values in lists.items():
+        kind = pa.large_list(pa.field("item", pa.from_numpy_dtype(values.dtype), nullable=False))
+        columns[name] = pa.LargeListArray.from_arrays(pa.array(block.offsets), pa.array(values), type=kind)
+    columns["tokens"] = pa.array(block.lengths)
+    schema = schema_of(**{name: column.type for name, column in columns.items()})
+    out.arrow(_terms_name(number), pa.table(columns, schema=schema), schema, tokens=int(block.lengths.sum()))
 
 
 def _terms_name(number: int) -> str:
