@@ -302,7 +302,7 @@ def _load_fitted(model: Model, fit: Artifact | None, _resources: Resources) -> E
 def _fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     from pipeline.encode import lsa
 
-    return lsa.fit_words(spec, corpus, out) if isinstance(spec, WordsSpec) else lsa.fit_lsa(spec, corpus, out)
+    return lsa.fit(spec, corpus, out)
 
 
 def _resolve_sentences(name: str, values: dict[str, Any]) -> Model:

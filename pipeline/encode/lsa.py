@@ -105,42 +105,42 @@ class WordsEncoder(LsaEncoder):
         return counts
 
 
-def fit_lsa(spec: LsaSpec, corpus: Corpus, out: Workdir) -> Counts:
-    """Fit LSA on a sample of ``corpus`` and write it into ``out``. The sample depends on paper ids and seed alone.
+def fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
+    """Fit an encoder on a sample of ``corpus`` and write it into ``out``. The sample depends on ids and seed alone.
 
     Raises:
-        InputError: the corpus has no two papers that share a term.
+        InputError: the corpus has no two papers that share a term, or gensim, which trains word vectors, is not there.
     """
-    texts = _sample(corpus, spec, "lsa sample")
+    if isinstance(spec, WordsSpec):
+        optional("gensim", "words", "facets")
+    texts = _sample(corpus, spec)
     terms, counts = _frequent_terms(texts, spec)
     frequency = np.bincount(counts.indices, minlength=len(terms))
     idf = _idf(len(texts), frequency).astype(np.float32)
-    dimension = min(spec.dimension, *counts.shape)
-    seed = int(generator(spec.seed, "lsa svd").integers(2**31))
-    with threadpoolctl.threadpool_limits(1):
-        components = randomized_svd(_tfidf(counts, idf), dimension, n_iter=2, random_state=seed)[2]
-    return _write(out, len(texts), terms, frequency, idf, components.T)
+    if isinstance(spec, WordsSpec):
+        idf = idf if spec.weights == "tfidf" else np.ones_like(idf)
+        vectors = _word_vectors(spec, texts, terms)
+    else:
+        dimension, seed = min(spec.dimension, *counts.shape), int(generator(spec.seed, "lsa svd").integers(2**31))
+        with threadpoolctl.threadpool_limits(1):
+            vectors = randomized_svd(_tfidf(counts, idf), dimension, n_iter=2, random_state=seed)[2].T
+    out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf], _TERMS), _TERMS)
+    schema = schema_of(vector=pa.list_(pa.float32(), vectors.shape[1]))
+    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
+    column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    out.arrow("components.arrow", pa.table([column], schema), schema)
+    return {"papers": len(texts), "terms": len(terms), "dimension": vectors.shape[1]}
 
 
-def fit_words(spec: WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
-    """Train word vectors on a sample of ``corpus`` and write them into ``out``. The sample depends on ids and seed.
-
-    Raises:
-        InputError: gensim is not installed, or no term is in two papers.
-    """
-    optional("gensim", "words", "facets")
+def _word_vectors(spec: WordsSpec, texts: Sequence[str], terms: npt.NDArray[Any]) -> Matrix:
+    """Return the vectors of terms, ``[terms, dimension]``, trained on texts."""
     from gensim.models import Word2Vec
 
-    texts = _sample(corpus, spec, "words sample")
-    terms, counts = _frequent_terms(texts, spec)
-    vocabulary = frozenset(terms)
+    vocabulary, sentences = frozenset(terms), _Sentences(texts)
     model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
-    sentences = _Sentences(texts)
     model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # gensim's keep and discard
     model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
-    frequency = np.bincount(counts.indices, minlength=len(terms))
-    idf = _idf(len(texts), frequency) if spec.weights == "tfidf" else np.ones(len(terms))
-    return _write(out, len(texts), terms, frequency, idf, np.stack([model.wv[term] for term in terms]))
+    return np.stack([model.wv[term] for term in terms])
 
 
 class _Sentences:
@@ -153,9 +153,9 @@ class _Sentences:
         return map(self._analyse, self._texts)
 
 
-def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec, purpose: str) -> list[str]:
+def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec) -> list[str]:
     """Return the texts of a random sample of at most ``spec.sample`` papers and :data:`_SAMPLE_CHARS` characters."""
-    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, purpose), spec.sample)
+    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, f"{spec.kind} sample"), spec.sample)
     rows = np.sort(chosen[next(slices(corpus.characters(chosen), spec.sample, _SAMPLE_CHARS), slice(0))])
     texts = list[str]()
     with Progress(len(rows), f"{spec.kind}: terms", "papers") as progress:
@@ -175,23 +175,6 @@ def _frequent_terms(texts: Sequence[str], spec: LsaSpec | WordsSpec) -> tuple[np
             "the corpus must have a term that two papers share, got none", "Use a corpus with titles or abstracts"
         ) from error
     return counter.get_feature_names_out(), counts
-
-
-def _write(
-    out: Workdir,
-    papers: int,
-    terms: npt.NDArray[Any],
-    frequency: npt.NDArray[np.int64],
-    idf: npt.NDArray[Any],
-    vectors: npt.NDArray[Any],
-) -> Counts:
-    """Write terms, their document frequencies, weights and vectors ``[terms, dimension]``."""
-    out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf.astype(np.float32)], _TERMS), _TERMS)
-    flat = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1))
-    schema = schema_of(vector=pa.list_(pa.float32(), vectors.shape[1]))
-    column = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    out.arrow("components.arrow", pa.table([column], schema), schema)
-    return {"papers": papers, "terms": len(terms), "dimension": vectors.shape[1]}
 
 
 def _counter(**options: Any) -> CountVectorizer:

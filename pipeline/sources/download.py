@@ -186,13 +186,15 @@ class Download:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with files.disk_errors(self._path.parent):
             self._report(self._partial_bytes)
-            try:
-                checked = self._fetch_and_check()
-            except CorruptError:
+            for is_last in (False, True):
+                self._fetch_all()
                 try:
-                    checked = self._fetch_and_check()
+                    checked = check(self._partial, self._remote, self._state.md5)
+                    break
                 except CorruptError as error:
-                    raise CorruptError(error.what, "The server sent the same twice: try again later") from error
+                    self._restart()
+                    if is_last:
+                        raise CorruptError(error.what, "The server sent the same twice: try again later") from error
             files.sync(self._partial)
             self._partial.replace(self._path)
             self._save_state(_State(checked=checked))
@@ -207,14 +209,6 @@ class Download:
         listed = {"bytes": self._remote.bytes, "md5": self._remote.md5, "sha256": self._remote.sha256}
         known = {key: value for key, value in listed.items() if value is not None}
         return bool(checked) and all(checked.get(key, value) == value for key, value in known.items())
-
-    def _fetch_and_check(self) -> dict[str, object]:
-        self._fetch_all()
-        try:
-            return check(self._partial, self._remote, self._state.md5)
-        except CorruptError:
-            self._restart()
-            raise
 
     def _fetch_all(self) -> None:
         """Append to the partial file until it is complete; StageError after :data:`ATTEMPTS` without progress."""
