@@ -23,10 +23,10 @@ _THREADS = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_N
 """Variables of libraries that take a number of threads; some end the process for another value."""
 
 
-def check_threads(env: Mapping[str, str] = os.environ) -> None:
+def check_threads() -> None:
     """Raise InputError if a variable of :data:`_THREADS` is no whole number from 1 to 9999, or several with commas."""
     for name in _THREADS:
-        if (value := env.get(name)) and not re.fullmatch(r"(0*[1-9][0-9]{0,3}\s*(,\s*|$))+", value.strip()):
+        if (value := os.environ.get(name)) and not re.fullmatch(r"(0*[1-9][0-9]{0,3}\s*(,\s*|$))+", value.strip()):
             raise InputError(f"{name} must be a whole number from 1 to 9999, got {value[:60]!r}", "Correct or unset it")
 
 

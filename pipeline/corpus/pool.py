@@ -72,9 +72,9 @@ class Pool:
         offsets, rows = self.exclusions
         return rows[offsets[query] : offsets[query + 1]]
 
-    def candidate_texts(self, block: int = 8192) -> Iterator[list[Text]]:
+    def candidate_texts(self) -> Iterator[list[Text]]:
         """Yield lists of the candidates' texts, in order of row."""
-        return self.corpus.texts(self.candidates, block)
+        return self.corpus.texts(self.candidates)
 
     def query_texts(self, block: int = 8192) -> Iterator[list[Text]]:
         """Yield lists of the queries' texts, in order; an ad-hoc query has only a title."""

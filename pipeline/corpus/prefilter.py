@@ -71,17 +71,6 @@ MARKS = ("without_abstract", "without_year", "few_references")
 """Metadata gaps: no abstract; no year; fewer references than the prefilter requires."""
 
 
-def metadata_gaps(
-    attributes: Attributes, rows: npt.NDArray[np.integer], enough: int = PrefilterConfig().min_citations
-) -> dict[str, Mask]:
-    """Return which papers have each of :data:`MARKS`, bool ``[rows]``; ``few_references``: less than ``enough``."""
-    return {
-        "without_abstract": attributes["abstract_chars"][rows] == 0,
-        "without_year": attributes["year"][rows] == NO_YEAR,
-        "few_references": attributes["n_outbound"][rows] < enough,
-    }
-
-
 def count_marks(
     attributes: Attributes, positives: npt.NDArray[np.integer], candidates: npt.NDArray[np.integer]
 ) -> dict[str, dict[str, int]]:
@@ -91,8 +80,11 @@ def count_marks(
     """
 
     def counts(rows: npt.NDArray[np.integer]) -> dict[str, int]:
-        gaps = metadata_gaps(attributes, rows)
-        return {"papers": len(rows), **{mark: int(np.count_nonzero(has_gap)) for mark, has_gap in gaps.items()}}
+        without_abstract = attributes["abstract_chars"][rows] == 0
+        without_year = attributes["year"][rows] == NO_YEAR
+        few_references = attributes["n_outbound"][rows] < PrefilterConfig().min_citations
+        gaps = zip(MARKS, (without_abstract, without_year, few_references), strict=True)
+        return {"papers": len(rows), **{mark: int(np.count_nonzero(has_gap)) for mark, has_gap in gaps}}
 
     return {"positives": counts(positives), "negatives": counts(np.setdiff1d(candidates, positives))}
 

@@ -246,7 +246,7 @@ def _positives(
     return owner, cited, removed
 
 
-def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool] = lambda _: False) -> Mask:
+def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool]) -> Mask:
     """Return which papers are cited by a paper of a field, bool ``[papers]`` (protocol 3).
 
     The search stops as soon as ``enough`` is true for the papers found so far.

@@ -287,15 +287,15 @@ def weights(folder: Path, layout: Layout = MODEL) -> list[Path]:
 
 
 @contextlib.contextmanager
-def identity_files_only(folder: Path, layout: Layout = MODEL) -> Iterator[Path]:
-    """Yield a temporary folder with links to the files that identify a model or adapter, and to no other file."""
+def identity_files_only(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder with links to the files that identify a model, and to no other file."""
     with contextlib.ExitStack() as stack:
         temporary = stack.enter_context(tempfile.TemporaryDirectory(prefix="mdcr-model-"))
-        for path in _identity_files(folder, layout):
+        for path in _identity_files(folder, MODEL):
             link = Path(temporary) / path.relative_to(folder)
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path.resolve())
-        if layout is MODEL and (adapter := _peft(folder)):
+        if adapter := _peft(folder):
             base = stack.enter_context(identity_files_only(peft_base(folder).ready()))
             home = Path(temporary) / _home(folder, MODEL).relative_to(folder)
             (home / ADAPTER.config).unlink()

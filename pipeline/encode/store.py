@@ -262,8 +262,8 @@ def statistics(store: VectorStore) -> Statistics:
     )
 
 
-def sample(rows: Rows, count: int, seed: int = 13) -> Rows:
+def sample(rows: Rows, count: int) -> Rows:
     """Return a random sample of at most ``count`` rows, rising."""
     if len(rows) <= count:
         return rows
-    return np.sort(generator(seed, "vectors looked at").choice(rows, count, replace=False))
+    return np.sort(generator(13, "vectors looked at").choice(rows, count, replace=False))

@@ -83,13 +83,12 @@ _DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAG
 _GAP = re.compile(r"[\s,\[\]]*")
 
 
-def read_lines(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
+def read_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
 
-    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. With ``allow_truncated`` the complete lines of a
-    truncated gzip file are read; otherwise CorruptError. A damaged file raises CorruptError.
+    A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. A damaged or truncated file raises CorruptError.
     """
-    return _split_lines(read_blocks(path, allow_truncated=allow_truncated))
+    return _split_lines(read_blocks(path))
 
 
 def read_pairs(
@@ -109,7 +108,8 @@ def read_pairs(
 def read_json(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
 
-    As :func:`read_lines`; with ``allow_truncated`` also the complete records of a list that breaks off.
+    As :func:`read_lines`; with ``allow_truncated`` also the complete lines of a truncated gzip file, and the complete
+    records of a list that breaks off.
 
     Raises:
         InputError: the file is another kind of text.

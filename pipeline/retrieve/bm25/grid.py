@@ -9,7 +9,7 @@ A rank is one more than the number of documents above, so no lists are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
 from pipeline.core.csr import find_sorted, pack
-from pipeline.retrieve.base import Exclusions, check_queries
+from pipeline.retrieve.base import Done, Exclusions, check_queries, ignored
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
 
@@ -95,7 +95,7 @@ def ranks(
     points: Sequence[tuple[float, float]],
     depth: int,
     threads: int,
-    done: Callable[[int], object] = lambda _: None,
+    done: Done = ignored,
 ) -> Ranks:
     """Return the ranks of the relevant documents of queries at all points.
 

@@ -9,14 +9,13 @@ does not matter and scores equal Lucene's bit by bit. A document is found if its
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.base import Exclusions, Ranking, check_depth, check_queries
+from pipeline.retrieve.base import Done, Exclusions, Ranking, check_depth, check_queries, ignored
 from pipeline.retrieve.bm25 import collection as documents_of
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
@@ -32,7 +31,7 @@ def search(
     b: float,
     depth: int,
     threads: int,
-    done: Callable[[int], object] = lambda _: None,
+    done: Done = ignored,
 ) -> Ranking:
     """Return the ranking of the documents of a pool for all queries.
 
