@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from pipeline.measure.measures import measure as register_measure
     from pipeline.scores import plot
     from pipeline.scores.average import Draws
+    from pipeline.scores.compare import compare
     from pipeline.scores.files import evaluate
-    from pipeline.scores.given import compare, summarise, tables
+    from pipeline.scores.layout import tables
+    from pipeline.scores.summary import summarise
     from pipeline.sources.registry import Source
     from pipeline.sources.registry import register as register_source
     from pipeline.studies.base import register as register_study
@@ -24,10 +26,10 @@ _WHERE = {
     "Draws": "scores.average",
     "Workspace": "api",
     "open": "api",
-    "summarise": "scores.given",
-    "compare": "scores.given",
+    "summarise": "scores.summary",
+    "compare": "scores.compare",
     "evaluate": "scores.files",
-    "tables": "scores.given",
+    "tables": "scores.layout",
     "register_measure": "measure.measures:measure",
     "register_source": "sources.registry:register",
     "register_encoder": "encode.names:register",

@@ -5,6 +5,7 @@ It imports little, so that ``mdcr --help`` is instant.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Mapping
@@ -362,6 +363,13 @@ def function_of(place: str) -> Callable[..., Any]:
     """Return the function at ``module:function`` below ``pipeline.cli``; its module is imported when it is called."""
     module, _, name = place.partition(":")
     return lambda *given: getattr(importlib.import_module(f"pipeline.cli.{module}"), name)(*given)
+
+
+def running(command: str, options: argparse.Namespace) -> list[str]:
+    """Return the workspace and the limits among the options as words of another command, those that it takes."""
+    takes = some(RUNNING, f"root {COMMANDS[command].running}")
+    typed = {name: getattr(options, name) for name in ("root", "memory", "workers", "device") if name in takes}
+    return [f"--{name}={value}" for name, value in typed.items() if value is not None]
 
 
 def groups_of(name: str) -> Iterator[Group]:

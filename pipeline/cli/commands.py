@@ -91,7 +91,7 @@ def score(options: argparse.Namespace) -> None:
     from pipeline.scores.labels import labelled
     from pipeline.scores.store import runs_of
 
-    if study.asks_for_benchmark(options):
+    if options.benchmark is not None:
         study.score_benchmark(options)
         return
     check_display(options)

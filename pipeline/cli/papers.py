@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from pipeline.cli import commands as cli
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import parser, running
 from pipeline.cli.output import print_json, print_rows
 from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
@@ -27,7 +27,6 @@ from pipeline.encode import hub, names, registry
 from pipeline.studies.scirepeval.steps import multi_format
 
 _FOLDER = r"(?<![\w/])/data/([\w-]+)"
-_RUNNING = ("root", "memory", "workers", "device")
 _WIDTH = 140
 
 
@@ -142,7 +141,9 @@ def reproduce(options: argparse.Namespace) -> None:
             say(f"{number} skipped: {text}")
             say(f"  needs {'; '.join(f'{name}: {about[name]}' if name in about else name for name in lacks)}")
             continue
-        words += _running(words, options, f"{options.paper}-{number}")
+        words += running(words[0], options)
+        if words[0] == "study" and "--list" not in words:
+            words.append(f"--output={options.root / REPORTS / f'{options.paper}-{number}'}")
         say(f"{number}: mdcr {shlex.join(words)}")
         if lacks:
             say(f"  without {', '.join(lacks)}")
@@ -157,16 +158,6 @@ def reproduce(options: argparse.Namespace) -> None:
     say(f"{paper.title}: {done} of {len(paper.commands)} commands {'would run' if options.dry_run else 'run'}")
     if failed:
         raise StageError(f"{', '.join(failed)} of {options.paper} failed", "The lines above say why")
-
-
-def _running(words: Sequence[str], options: argparse.Namespace, report: str) -> Iterator[str]:
-    """Yield the options of a command that are those of ``reproduce``, and the folder of its report."""
-    for name in _RUNNING:
-        value = getattr(options, name)
-        if value is not None and f"--{name}" in parser()[1][words[0]].options:
-            yield f"--{name}={value}"
-    if words[0] == "study" and "--list" not in words:
-        yield f"--output={options.root / REPORTS / report}"
 
 
 def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -> tuple[list[str], list[str]]:

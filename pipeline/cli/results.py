@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
 import textwrap
 import webbrowser
 from collections.abc import Iterable, Sequence
@@ -15,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from pipeline.cli import options as read
-from pipeline.cli.output import print_json
+from pipeline.cli.output import print_json, terminal
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, readable
 from pipeline.core.config import counted, digest, file_name, folder_name
@@ -84,8 +82,7 @@ def write_report(options: argparse.Namespace) -> None:
     runs = choose(stored(root), root, **choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
-    display = {"by": options.sort, "against": options.baseline, "margin": margin}
-    display["resample"] = options.resample
+    display = {"by": options.sort, "against": options.baseline, "margin": margin, "resample": options.resample}
     suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, suffixes).values()]
@@ -178,9 +175,8 @@ def print_reports(
         else:
             print(as_csv(all_figures), end="")
         return
-    width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for report in reports:
-        print(report.text(output, width=width, ansi=output == "terminal" and sys.stdout.isatty()))
+        print(report.text(output, **terminal()))
     for row in approximate if output == "terminal" else ():
         print(_recall_line(row))
 

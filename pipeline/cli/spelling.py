@@ -169,12 +169,13 @@ def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list
     """
     command = words[0]
     options_of = {name: variables(parser) for name, parser in commands.items()}
-    typed, flags = _typed_variables(), _flags(commands[command])
+    typed = {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
+    flags = _flags(commands[command])
     stage = {"benchmark": "study"}.get(typed.get("STAGE", ""), typed.get("STAGE", ""))
     if commands[command].passes and stage in commands:
         options_of[command] = options_of[stage] | options_of[command]
         flags |= _flags(commands[stage])
-    running = {command, *_goals()}
+    running = {command, *os.environ.get("MDCR_GOALS", "").split()}
     options = []
     for name, value in typed.items():
         users = [user for user, options_by_name in options_of.items() if name in options_by_name]
@@ -220,14 +221,6 @@ def _parted(words: Sequence[str], options: Collection[str], flags: Collection[st
         (own if takes_next or name in options or name in flags else others).append(word)
         takes_next = not takes_next and name in options and not equals
     return own, others
-
-
-def _typed_variables() -> dict[str, str]:
-    return {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
-
-
-def _goals() -> list[str]:
-    return os.environ.get("MDCR_GOALS", "").split()
 
 
 def _flags(parser: Parser) -> set[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.output import print_json, print_rows
+from pipeline.cli.output import print_json, print_rows, terminal
 from pipeline.cli.settings import BENCHMARK, RUNNING
 from pipeline.cluster.settings import REQUESTS
 from pipeline.core.config import canonical, counted, file_name
@@ -94,9 +92,8 @@ def present(
         tables = {table.name: table.frame.to_dicts() for table in results.tables}
         print_json({"study": chosen.name, "folder": str(folder), "recipe": canonical(recipe), "tables": tables})
         return
-    width = max(shutil.get_terminal_size((100, 24)).columns, 80)
     for table in results.tables:
-        print(render_table(table, width=width, ansi=sys.stdout.isatty()))
+        print(render_table(table, **terminal()))
     print(folder)
 
 
@@ -125,15 +122,10 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
         say(remark)
 
 
-def asks_for_benchmark(options: argparse.Namespace) -> bool:
-    """Whether a command scores a benchmark, not pools."""
-    if options.benchmark is not None and options.model is None and options.scores is None:
-        raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
-    return options.benchmark is not None
-
-
 def score_benchmark(options: argparse.Namespace) -> None:
     """Score systems, or a score file, on a benchmark and print the tables."""
+    if options.model is None and options.scores is None:
+        raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     if unused := sorted(options.given - _OF_BENCHMARKS):
         spelled = unused[0].replace("_", "-")
         raise InputError(f"a benchmark has its own queries and candidates, got --{spelled}", "Leave it out")
@@ -176,7 +168,7 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
         return
     percent = frame.with_columns(pl.col(MEASURES) * 100)
     notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
-    print(render_table(frame_table("scores", options.scores.name, percent, notes, 4), ansi=sys.stdout.isatty()))
+    print(render_table(frame_table("scores", options.scores.name, percent, notes, 4), **terminal()))
 
 
 def leaderboard(options: argparse.Namespace) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.output import as_record, print_counts, print_json
+from pipeline.cli.output import as_record, print_json, print_made
 from pipeline.core.config import canonical
 from pipeline.core.progress import say
 from pipeline.core.workspace import find_corpus
@@ -24,16 +23,14 @@ def triplets(options: argparse.Namespace) -> None:
     corpus = find_corpus(runner.root, options.corpus)
     task = draw_task(Workspace(runner), corpus, options.triplets, settings)
     for artifact in read.make(runner, [task], options):
-        if options.json:
-            print_json({"triplets": as_record(artifact)})
-        else:
-            print_counts(f"triplets {artifact.path}", artifact)
+        print_made("triplets", artifact, options, str(artifact.path))
 
 
 def train(options: argparse.Namespace) -> None:
     """Train a network by a recipe, and print its folder."""
     runner = read.runner(options)
-    recipe = read_training(options, options.recipe)
+    changes = with_settings(options.set) | ({"corpus": options.corpus} if options.corpus else {})
+    recipe = read_recipe(find_recipe(Path(options.recipe)), Recipe, changes)
     task = train_task(Workspace(runner), recipe, dry=options.dry_run)
     for artifact in read.make(runner, [task], options):
         folder = model_folder(artifact)
@@ -51,12 +48,3 @@ def train(options: argparse.Namespace) -> None:
 def details(recipe: str) -> tuple[str, dict[str, str]]:
     """Return what the help of a recipe adds: what each of its settings means."""
     return "settings of the recipe, for --set NAME=VALUE", details_of(Recipe, find_recipe(Path(recipe)))
-
-
-def read_training(options: argparse.Namespace, recipe: str) -> Recipe:
-    """Return a training recipe with the changes of the command line."""
-    changes: dict[str, Any] = with_settings(options.set)
-    if options.corpus:
-        changes["corpus"] = options.corpus
-    settings: Recipe = read_recipe(find_recipe(Path(recipe)), Recipe, changes)
-    return settings

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
 
 from pipeline.core import files
-from pipeline.core.errors import require_known
 from pipeline.core.text import csv_cell
 from pipeline.measure import trec
 
@@ -17,11 +15,6 @@ FORMATS = {name: name for name in ("csv", "csv.gz", "parquet")}
 
 _ID_COLUMNS = ("query_id", "paper_id")
 """Columns that other tools join on: written unchanged, even if a spreadsheet would run them as a formula."""
-
-
-def check_format(output: str, formats: Collection[str]) -> None:
-    """Raise InputError unless ``output`` is one of the formats."""
-    require_known(output, formats, f"--format must be one of {', '.join(formats)}, got {output!r}")
 
 
 def as_csv(frame: pl.DataFrame) -> str:
@@ -36,7 +29,6 @@ def as_csv(frame: pl.DataFrame) -> str:
 
 def write_frame(path: Path, frame: pl.DataFrame, output: str = "csv") -> None:
     """Write a frame atomically in one of :data:`FORMATS`."""
-    check_format(output, FORMATS)
     if output.startswith("csv"):
         trec.write(path, [as_csv(frame).encode()])
     else:

@@ -18,7 +18,6 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
 from pipeline.exchange import mteb
-from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column, query_of
 
@@ -45,7 +44,6 @@ _NOT_IN_TSV = re.compile(r'[\t\r\n]|\A"|\A\Z')
 
 def write_pool(folder: Path, pool: Pool, output: str = "beir") -> list[Path]:
     """Write a pool into a folder in one of :data:`FORMATS` and return the files; existing files are replaced."""
-    check_format(output, FORMATS)
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return FORMATS[output](folder, pool)

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
-from pipeline.exchange.frames import check_format
 from pipeline.measure import trec
 from pipeline.measure.inputs import column
 
@@ -60,7 +59,6 @@ def write_ranking(
 
     ``tag`` is the name of the run in a TREC file, which ``header`` begins.
     """
-    check_format(output, FORMATS)
     if output.startswith(("trec", "ir_")):
         trec.write(path, itertools.chain([header] if header else [], trec.run_lines(ranking, pool, tag)))
     elif output.startswith("json"):

@@ -51,13 +51,10 @@ def write_scores(folder: Path, scores: pl.DataFrame, output: str) -> Iterator[Pa
 
 def _eval_result(row: dict[str, Any]) -> dict[str, Any]:
     interval = "" if row["low"] is None else f", 95% interval {100 * row['low']:.2f} to {100 * row['high']:.2f}"
-    notes = f"{row['measure']} in percent over {counted(row['items'], 'query')}{interval}; {_settings(row)}"
+    made = f"{_DISTRIBUTION} {version(_DISTRIBUTION)}, pool {row['pool']}, ranking {row['ranking']}"
+    notes = f"{row['measure']} in percent over {counted(row['items'], 'query')}{interval}; {made}"
     task = file_name(f"{row['pool']}-{row['measure']}", kept="._-")
     return {"dataset": {"id": row["corpus"], "task_id": task}, "value": 100 * row["value"], "notes": notes}
-
-
-def _settings(row: dict[str, Any]) -> str:
-    return f"{_DISTRIBUTION} {version(_DISTRIBUTION)}, pool {row['pool']}, ranking {row['ranking']}"
 
 
 def _every_eval(rows: pl.DataFrame) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import polars as pl
 
@@ -17,7 +16,6 @@ from pipeline.measure import design
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import RESAMPLES, TAIL_RESAMPLES
 
-RESAMPLE = Literal["queries", "papers", "both"]
 RESAMPLED = {
     "queries": "queries",
     "papers": "samples of candidates",
@@ -48,7 +46,7 @@ class Draws(design.Draws):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        require_known(self.resample, get_args(RESAMPLE), f"--resample={self.resample!r} is unknown")
+        require_known(self.resample, [*RESAMPLED], f"--resample={self.resample!r} is unknown")
         checked(self)
         bounds = {"resamples": (-1, math.inf), "permutations": (0, math.inf), "level": (0, 1), "alpha": (0, 1)}
         for name, (least, most) in bounds.items():
@@ -106,24 +104,19 @@ def in_order(measures: Sequence[str]) -> list[str]:
 def require_same_queries(scores: pl.DataFrame) -> None:
     """Raise InputError if samples of one pool have other queries or positives."""
     for of_setup in scores.partition_by("field", "size"):
-        first, *others = of_setup.sort("sample", maintain_order=True).partition_by(
-            "label", "sample", maintain_order=True
-        )
-        for other in others:
-            _compare_queries(first, other)
-
-
-def _compare_queries(first: pl.DataFrame, second: pl.DataFrame) -> None:
-    queries = [set(run["query"].unique()) for run in (first, second)]
-    if queries[0] != queries[1] or first["positives"][0] != second["positives"][0]:
-        descriptions = [
-            f"{run['pool'][0]} ({counted(len(run_queries), 'query')}, {counted(run['positives'][0], 'positive')})"
-            for run, run_queries in zip((first, second), queries, strict=True)
-        ]
-        raise InputError(
-            f"{descriptions[0]} and {descriptions[1]} are samples of one pool, but have other queries",
-            "Build them with one seed and one version",
-        )
+        runs = of_setup.sort("sample", maintain_order=True).partition_by("label", "sample", maintain_order=True)
+        found = [(set(run["query"].unique()), run["positives"][0]) for run in runs]
+        other = next((number for number, each in enumerate(found) if each != found[0]), 0)
+        if other:
+            one, two = (
+                f"{runs[number]['pool'][0]} ({counted(len(found[number][0]), 'query')}, "
+                f"{counted(found[number][1], 'positive')})"
+                for number in (0, other)
+            )
+            raise InputError(
+                f"{one} and {two} are samples of one pool, but have other queries",
+                "Build them with one seed and one version",
+            )
 
 
 def families(setups: Sequence[tuple[str | None, int]]) -> list[tuple[str, list[tuple[str | None, int]]]]:

@@ -115,7 +115,7 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
 
 
 _MAX_NAME = 120
-"""Characters of a folder name."""
+"""Characters of a folder name; a longer one is cut and ends in its digest."""
 
 
 def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], further: Sequence[str]) -> dict[str, str]:
@@ -132,7 +132,8 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
     for run in runs.unique("kind", keep="first", maintain_order=True).iter_rows(named=True):
         corpus = corpus_name.get(run["corpus"], run["corpus"])
         details = [*_kind(run), *parts, *map(_plain, further)]
-        name = _cut("_".join([corpus, *(details or ["scores"])]))  # a corpus may have the name of a study
+        name = "_".join([corpus, *(details or ["scores"])])  # a corpus may have the name of a study
+        name = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 9]}-{digest(name)[:8]}"
         repeats = sum(name == earlier or earlier.startswith(f"{name}_table-") for earlier in names.values())
         names[run["kind"]] = f"{name}_table-{repeats + 1}" if repeats else name
     return names
@@ -161,8 +162,3 @@ def _name_part(name: str, value: Any) -> str:
 
 def _plain(value: Any) -> str:
     return file_name(str(value), kept=".=,@()+-").lower()
-
-
-def _cut(name: str) -> str:
-    """Return a name of at most :data:`_MAX_NAME` characters; a longer one is cut and ends in its digest."""
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 9]}-{digest(name)[:8]}"

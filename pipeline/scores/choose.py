@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -250,11 +250,8 @@ def _sort_rows(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
     return runs[sorted(range(len(rows)), key=lambda number: key(rows[number]))]
 
 
-def _items(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        yield from value
-    else:
-        yield value
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _natural_key(text: str) -> tuple[bool, float, str]:

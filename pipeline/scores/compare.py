@@ -25,7 +25,7 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.caption import scope
 from pipeline.scores.choose import differing_settings, label_of_row, labels_of
-from pipeline.scores.frames import own_runs
+from pipeline.scores.frames import Scores, load_runs, own_runs
 from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.store import open_rankings
 
@@ -94,6 +94,27 @@ QUERIES = {
 """Columns of queries that differ: the values of both systems on one pool, and the relevant papers with both ranks.
 
 Papers are sorted by the better of their two ranks. A null rank: not retrieved."""
+
+
+def compare(
+    scores: Scores, first: str, second: str, measures: Sequence[str] | None = None, draws: Draws = PROTOCOL
+) -> pl.DataFrame:
+    """Return the differences of two systems on each field and size with scores of both.
+
+    Args:
+        scores: scores on one kind of pool; other systems are ignored.
+        first: name or label of a row.
+        second: name or label of another row.
+        measures: canonical names; None: all that both have.
+        draws: settings of the bootstrap and the tests.
+
+    Returns:
+        Columns :data:`DIFFERENCES`.
+
+    Raises:
+        InputError: a name matches no row or several, the two have no pool in common, or one of them lacks a measure.
+    """
+    return compare_pairs(scores, load_runs(scores), (first, second), measures, draws)
 
 
 def compare_pairs(

@@ -22,12 +22,10 @@ from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series
-from pipeline.scores.tables import Column, Table, TableRow, label_of, percent, points
+from pipeline.scores.tables import Table, label_of, percent, points
 
 _TITLE = 64
 """Maximum characters of a title."""
-
-_SIDES = ("first", "second")
 
 _POSITIVES = 10
 """Relevant papers printed of a query; JSON contains all."""
@@ -66,23 +64,21 @@ def _build_table(
     """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
     equivalence = () if differences["margin"][0] is None else ("p, equivalent",)
     labels = (*values, "difference", "effect", "p", *equivalence, "wins", "ties", "losses", "finding", "detectable")
-    lines = [
-        TableRow(
+    lines = (
+        (
             label,
-            (
-                *(f"{100 * row[name]:.1f}" for name in values.values()),
-                points(row[name] for name in ("difference", "low", "high")),
-                "–" if row["effect"] is None else f"{row['effect']:+.2f}",
-                f"{row['p_adjusted']:.4f}",
-                *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
-                *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
-                row["finding"],
-                "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
-            ),
+            *(f"{100 * row[name]:.1f}" for name in values.values()),
+            points(row[name] for name in ("difference", "low", "high")),
+            "–" if row["effect"] is None else f"{row['effect']:+.2f}",
+            f"{row['p_adjusted']:.4f}",
+            *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
+            *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
+            row["finding"],
+            "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
         )
         for label, row in rows.items()
-    ]
-    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), _notes(differences))
+    )
+    return Table.of(title, corner, labels, lines, _notes(differences))
 
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
@@ -151,12 +147,12 @@ def tables_of(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[Tabl
         change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
         title = f"{measure} {change}: {_paper(query['query_id'], query)}{sample_pool}"
         lines = (
-            TableRow(_paper(paper["paper_id"], paper), tuple(str(paper[f"{name}_rank"] or "-") for name in _SIDES))
+            (_paper(paper["paper_id"], paper), *(str(paper[f"{name}_rank"] or "-") for name in ("first", "second")))
             for paper in query["positives"][:_POSITIVES]
         )
         hidden = len(query["positives"]) - _POSITIVES
         notes = (f"and {hidden} more, ranked lower",) if hidden > 0 else ()
-        yield Table(title, "relevant paper, ranks", (Column("", first), Column("", second)), tuple(lines), notes)
+        yield Table.of(title, "relevant paper, ranks", (first, second), lines, notes)
 
 
 def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
@@ -227,26 +223,24 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
     }
     change = pl.col("second") - pl.col("first")
     rows = queries.sort(change.abs(), descending=True, maintain_order=True).rows(named=True)
-    lines = [
-        TableRow(
+    lines = (
+        (
             row["title"] or row["query_id"],
-            (
-                *(f"{100 * row[name]:.1f}" for name in ("first", "second")),
-                f"{100 * (row['second'] - row['first']):+.1f}",
-                _ranks_text(row["positives"]),
-                pools[row["pool"]],
-                "–" if row["year"] is None else str(row["year"]),
-            ),
+            *(f"{100 * row[name]:.1f}" for name in ("first", "second")),
+            f"{100 * (row['second'] - row['first']):+.1f}",
+            _ranks_text(row["positives"]),
+            pools[row["pool"]],
+            "–" if row["year"] is None else str(row["year"]),
         )
         for row in rows
-    ]
+    )
     labels = (pair["first"], pair["second"], "difference", "ranks of its positives", "pool", "year")
     notes = (f"Ranks: by {pair['first']} → by {pair['second']}; –: not retrieved. All are in the queries below.",)
     title = f"Queries that differ most in {measure}"
     ranks = [[f"{p['paper_id']} {_rank_pair(p)}" for p in row["positives"]] for row in rows]
     columns = {name: [row[name] for row in rows] for name in ("query_id", "title", "year", "pool", "first", "second")}
     frame = pl.DataFrame(columns | {"positives": ranks})
-    return Table(title, "query", tuple(Column("", label) for label in labels), tuple(lines), notes, "queries", frame)
+    return Table.of(title, "query", labels, lines, notes, "queries", frame)
 
 
 def _ranks_text(positives: Sequence[Mapping[str, Any]]) -> str:

@@ -107,6 +107,11 @@ def score_files(
     ]
     counts, scores = zip(*results, strict=True)
     shared = {
+        **dict.fromkeys(("corpus", "pool", "kind"), collection),
+        **{name: [] for name in ("scores", "row_settings", "score_paths")},
+        "sample": 1,
+        "published": 0,
+        "replaced": False,
         "depth": max(
             of_run["depth"] for of_run in counts
         ),  # one depth, so that shorter lists are rows of the same table
@@ -116,7 +121,10 @@ def score_files(
         "no_positive": no_positive,
     }
     facts = [
-        of_run | _identity(name, f"{name}-{_digest(run)}", collection) | shared
+        of_run
+        | dict.fromkeys(("system", "label"), name)
+        | dict.fromkeys(("ranking", "row", "variant"), f"{name}-{_digest(run)}")
+        | shared
         for of_run, (name, run) in zip(counts, named, strict=True)
     ]
     frame = labelled(pl.DataFrame(facts, schema=RUNS, orient="row"))
@@ -168,20 +176,6 @@ def _score(
     )
     counts = counts_of(ranking, indexed_run, relevant)
     return {"queries": len(queries), "positives_not_in_collection": 0, **counts}, scores
-
-
-def _identity(name: str, identity: str, collection: str) -> dict[str, Any]:
-    """Return the columns that identify a run in a frame of rankings."""
-    return {
-        **dict.fromkeys(("system", "label"), name),
-        **dict.fromkeys(("ranking", "row", "variant"), identity),
-        **dict.fromkeys(("corpus", "pool", "kind"), collection),
-        **{name: [] for name in ("scores", "row_settings")},
-        "score_paths": [],
-        "sample": 1,
-        "published": 0,
-        "replaced": False,
-    }
 
 
 def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int], rows: Mapping[str, int]) -> Qrels:

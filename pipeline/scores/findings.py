@@ -77,7 +77,7 @@ def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str
         _EQUIVALENT: f"equivalent within {row['margin'] or 0:g} points",
     }.get(row["finding"], f"no difference is shown{detectable}")
     sentences = [
-        f"By {label_of(row['measure'])} ({where}, {_queries(row)}), {row['second']} has "
+        f"By {label_of(row['measure'])} ({where}, {counted(row['queries'], 'query')}), {row['second']} has "
         f"{percent(row['second_value'])} and {row['first']} {percent(row['first_value'])}, a difference of "
         f"{_interval(row)} points, p {_p(row['p_adjusted'])}: {finding}.",
         f"{row['second']} is better on {counted(row['wins'], 'query')}, the same on {row['ties']:,}, "
@@ -165,7 +165,7 @@ def _first(summary: pl.DataFrame, best: Mapping[str, Any], runs: pl.DataFrame) -
     others += [f"by {_and(measures)} it is {label}" for label, measures in names.items() if systems > 1]
     return (
         f"{best['label']} has {label_of(best['measure'])} {cell_of(best).plain} "
-        f"({where}, {_queries(best)}){rank}"
+        f"({where}, {counted(best['queries'], 'query')}){rank}"
         f"{', ' if others else ''}{'; '.join(others)}."
     )
 
@@ -218,7 +218,7 @@ def _elsewhere(summary: pl.DataFrame, best: Mapping[str, Any]) -> Iterator[str]:
 
 def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) -> list[str]:
     """Return what limits the figures of some rankings: queries, training data, texts, and tuning."""
-    limits = [f"{_queries(row)} are few"] if 1 < row["queries"] < _FEW else []
+    limits = [f"{counted(row['queries'], 'query')} are few"] if 1 < row["queries"] < _FEW else []
     if any(
         least_p_value(test["queries"], test["permutations"]) * test["tests"] >= test["alpha"]
         for test in tested.iter_rows(named=True)
@@ -261,15 +261,11 @@ def _interval(row: Mapping[str, Any]) -> str:
     return points(row[name] for name in ("difference", "low", "high"))
 
 
-def _queries(row: Mapping[str, Any]) -> str:
-    return f"{row['queries']:,} {'query' if row['queries'] == 1 else 'queries'}"
-
-
 def _precision(row: Mapping[str, Any], figure: str) -> str:
     """Return what limits a figure: its queries, with half the width of its interval."""
     if row["low"] is None:
-        return f"{figure} has no interval ({_queries(row)})"
-    return f"{_queries(row)} give {figure} to ± {50 * (row['high'] - row['low']):.1f} points"
+        return f"{figure} has no interval ({counted(row['queries'], 'query')})"
+    return f"{counted(row['queries'], 'query')} give {figure} to ± {50 * (row['high'] - row['low']):.1f} points"
 
 
 def _p(value: float) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import polars as pl
 
+from pipeline.core.errors import InputError
+from pipeline.measure.measures import parse_measures
 from pipeline.scores.facts import ASKED, GAPS
 from pipeline.scores.sources import ENCODER
 
@@ -91,6 +93,39 @@ is null if the corpus is gone or ids were not requested; ``value`` is a fraction
 _PLACE = ("kind", "label", "pool", "ranking", "system", "field", "year", "size", "sample", "seed", "positives")
 VALUES = {name: SCORES_SCHEMA[name] for name in (*_PLACE, "query", "measure", "value")}
 """Columns of a frame of values: what statistics take. All else stands once, in the frame of rankings."""
+
+_REMEDY = "Give a frame of ws.evaluate, ws.scores or mdcr.evaluate, or some of its rows"
+
+
+def check_scores(frame: pl.DataFrame, name: str) -> None:
+    """Check a frame of scores, columns :data:`SCORES_SCHEMA`; further columns are ignored.
+
+    Raises:
+        InputError: columns are missing or of other types, there are no rows, or values are unknown or doubled.
+    """
+    if missing := [column for column in SCORES_SCHEMA if column not in frame.columns]:
+        raise InputError(f"{name} lacks the columns {', '.join(missing)}", _REMEDY)
+    for column, dtype in SCORES_SCHEMA.items():
+        given = frame.schema[column]
+        if given != pl.Null and _kind(given) != _kind(dtype):
+            raise InputError(f"column {column} of {name} must be {dtype}, got {given}", _REMEDY)
+    if frame.is_empty():
+        raise InputError(f"{name} has no rows", _REMEDY)
+    if unknown := frame.filter(pl.col("value").is_null() | ~pl.col("value").is_finite()).height:
+        raise InputError(f"values of {name} are null, NaN or infinite: {unknown:,}", _REMEDY)
+    if doubled := int(frame.select("pool", "label", "query", "measure").is_duplicated().sum()):
+        raise InputError(f"rows of {name} are there more than once: {doubled:,}", _REMEDY)
+    parse_measures(frame["measure"].unique().to_list())
+
+
+def _kind(dtype: pl.DataType | type[pl.DataType]) -> object:
+    """Return what types have in common that stand for each other: integers of all widths, floats of both."""
+    return "integer" if dtype.is_integer() else "float" if dtype.is_float() else dtype
+
+
+Scores = Annotated[pl.DataFrame, check_scores]
+"""A frame of scores, columns :data:`SCORES_SCHEMA`."""
+
 
 EXPORTED = [*IDENTITY, *_OF_QUERIES]
 """Columns of a file of scores."""

@@ -48,15 +48,12 @@ def _labelled(table: pl.DataFrame) -> pl.DataFrame:
         namesakes = [settings_of[other["row"]] for other in rows if other["system"] == row["system"]]
         names = {name for settings in namesakes for name in settings} - {"depth"}
         varying = sorted(name for name in names if len({settings.get(name) for settings in namesakes}) > 1)
-        differing = [f"{_setting_label(name)} {settings_of[row['row']].get(name)}" for name in varying]
+        last = {name: name.rpartition(".")[2] for name in varying}
+        shown = {name: _SETTING_LABELS.get(word, word) for name, word in last.items()}
+        differing = [f"{shown[name]} {settings_of[row['row']].get(name)}" for name in varying]
         differing += [f"depth {row['depth']}"] if depths else []
         label_of[row["row"]] = f"{row['system']} ({', '.join(differing)})" if differing else row["system"]
     return table.with_columns(pl.col("row").replace_strict(label_of, return_dtype=pl.String).alias("label"))
-
-
-def _setting_label(name: str) -> str:
-    last = name.rpartition(".")[2]
-    return _SETTING_LABELS.get(last, last)
 
 
 def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
@@ -66,7 +63,8 @@ def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
     pools = runs.unique("pool", maintain_order=True).rows(named=True)
     for pool in sorted(pools, key=lambda pool: setting_of(pool, "size") == "all"):
         tables = tables_of.setdefault((pool["kind"], pool["field"], pool["size"]), [])
-        place = next((place for place, table in enumerate(tables) if _fits(pool, table)), len(tables))
+        fitting = (pool["sample"] not in table and not _changed(table, pool) for table in tables)
+        place = next((place for place, fits in enumerate(fitting) if fits), len(tables))
         if place == len(tables):
             tables.append({})
         if refuse and place:
@@ -78,10 +76,6 @@ def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
         tables[place][pool["sample"]] = pool
         ending_of[pool["pool"]] = f"-{place + 1}" if place else ""
     return ending_of
-
-
-def _fits(pool: Row, table: Mapping[int, Row]) -> bool:
-    return pool["sample"] not in table and not _changed(table, pool)
 
 
 def _changed(table: Mapping[int, Row], pool: Row) -> list[str]:

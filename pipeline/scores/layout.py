@@ -9,11 +9,12 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.measures import sign_of
-from pipeline.scores.average import AVERAGE, RESAMPLED
+from pipeline.measure.measures import parse_measures, sign_of
+from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
 from pipeline.scores.caption import DATASET, title
+from pipeline.scores.frames import Scores, load_runs
 from pipeline.scores.notes import notes
-from pipeline.scores.summary import SUMMARY, exported, of_fewer_samples
+from pipeline.scores.summary import SUMMARY, USUAL, exported, of_fewer_samples, summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
 TABLE_MEASURES = ("map", "ndcg", "recall@30")
@@ -21,6 +22,26 @@ TABLE_MEASURES = ("map", "ndcg", "recall@30")
 
 _FACTS = {"candidates": "size", "queries": "queries", "positives": "positives"}
 """Columns of a table by field besides its figures."""
+
+
+def tables(
+    scores: Scores,
+    measures: Sequence[str] = TABLE_MEASURES,
+    *,
+    baseline: str | None = USUAL,
+    draws: Draws = PROTOCOL,
+) -> tuple[Table, ...]:
+    """Return the tables of a frame of scores, as the command line prints them.
+
+    Args:
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+        measures: measures to show, in order; those without scores are left out.
+        baseline: as in :func:`pipeline.scores.summary.summarise`.
+        draws: settings of the bootstrap and the tests.
+    """
+    names = [str(measure) for measure in parse_measures(measures)]
+    figures = summarise(scores, baseline=baseline, draws=draws)
+    return build_tables(select_measures(figures, names), load_runs(scores))
 
 
 def build_tables(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[Table, ...]:
@@ -67,8 +88,7 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
             )
             for label, training in training_of.items()
         ]
-        table_notes = notes(table, rankings, "column")
-        return Table(title(table, rankings), "system", tuple(header), tuple(lines), table_notes)
+        return Table.of(title(table, rankings), "system", header, lines, notes(table, rankings, "column"))
     columns = _combinations(table, "measure", "label")
     figures = {(row["field"], (row["measure"], row["label"])): cell_of(row) for row in rows}
     facts, lines = table.unique("field", keep="first", maintain_order=True), []
@@ -76,8 +96,7 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         cells = [figures.get((field, column)) for column in columns]
         lines.append(TableRow(field, (*cells, *("" if n is None else f"{n:,}" for n in counts)), field == AVERAGE))
     header = [Column(label_of(measure), label) for measure, label in columns] + [Column("", name) for name in _FACTS]
-    table_notes = notes(table, rankings, "row and measure")
-    return Table(title(table, rankings), "field", tuple(header), tuple(lines), table_notes)
+    return Table.of(title(table, rankings), "field", header, lines, notes(table, rankings, "row and measure"))
 
 
 def leaderboard(summary: pl.DataFrame, measures: Sequence[str]) -> Table:

@@ -21,9 +21,9 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
-from pipeline.scores.frames import load_runs
-from pipeline.scores.given import Scores, summarise
+from pipeline.scores.frames import Scores, load_runs
 from pipeline.scores.page.parts import Chart, HeatMap, Series
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
 
 FORMATS = ("svg", "pdf", "png")
@@ -103,7 +103,8 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     series, over_categories = chart.views[view], len(chart.categories) > 0
     single = not over_categories and len({x for line in series for x in line.x}) == 1
     height = 0.6 + (0.08 + 0.035 * len(series)) * len(chart.categories) if over_categories else 2.8
-    figure, axes = _new_axes(figure_class, height)
+    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
+    axes = figure.subplots()
     for number, line in enumerate(series):
         style: dict[str, Any] = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "label": line.label}
         values, low, high = (
@@ -126,11 +127,6 @@ def draw(figure_class: Any, chart: Chart, view: str) -> Any:
     (_over_categories if over_categories else _over_positions)(axes, chart, f"{view} ({chart.unit})")
     figure.legend(loc="outside upper center", ncols=min(len(series), 3), fontsize=7, handlelength=1.5)
     return figure
-
-
-def _new_axes(figure_class: Any, height: float) -> tuple[Any, Any]:
-    figure = figure_class(figsize=(WIDTH, height), layout="constrained")
-    return figure, figure.subplots()
 
 
 def _over_categories(axes: Any, chart: Chart, label: str) -> None:
@@ -159,13 +155,7 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
 
 
 def draw_heat(
-    figure_class: Any,
-    heat: HeatMap,
-    view: str,
-    *,
-    colours: str = "viridis",
-    ends: tuple[float, float] = (0.0, 1.0),
-    digits: int = 0,
+    figure_class: Any, heat: HeatMap, view: str, *, ends: tuple[float, float], digits: int, colours: str = "viridis"
 ) -> Any:
     """Return one view of a heat map as a figure, with values in percent; the colours span the values ``ends``."""
     values = np.array(heat.views[view], np.float64)

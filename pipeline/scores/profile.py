@@ -14,7 +14,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.duplicates import DuplicatesConfig, groups
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.scores.tables import Column, Table, TableRow
+from pipeline.scores.tables import Table
 
 QUANTILES = (0.25, 0.5, 0.75, 0.9, 0.99)
 Profile = Mapping[str, Any]
@@ -213,8 +213,9 @@ def _table(title: str, corner: str, labels: Sequence[str], lines: Iterable[Seque
             else f"{value:{',.1f' if isinstance(value, float) else ','}}"
         )
 
-    rows = (TableRow("none" if label is None else str(label), tuple(map(text, values))) for label, *values in lines)
-    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(rows))
+    return Table.of(
+        title, corner, labels, (["none" if of is None else of, *map(text, values)] for of, *values in lines)
+    )
 
 
 def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:

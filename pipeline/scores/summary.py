@@ -24,7 +24,7 @@ from pipeline.scores.average import (
 )
 from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import ASKED
-from pipeline.scores.frames import IDENTITY, own_runs
+from pipeline.scores.frames import IDENTITY, Scores, load_runs, own_runs
 from pipeline.scores.sources import trained_on
 from pipeline.stages.titles import UNTUNED
 
@@ -107,26 +107,35 @@ one depth on one pool. Columns that differ between the rankings of a figure are 
 
 
 def summarise(
-    values: pl.DataFrame,
-    runs: pl.DataFrame,
+    scores: Scores,
+    runs: pl.DataFrame | None = None,
     *,
     baseline: str | None = None,
     sort: str | None = None,
     draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
-    """Return the figures of all measures (:func:`pipeline.scores.given.summarise`), columns :data:`SUMMARY`.
+    """Return the figures of all measures: table by table, pools in the order shown.
 
-    ``values`` are columns :data:`pipeline.scores.frames.VALUES`, ``runs`` their rankings and perhaps others.
-    ``baseline`` may be :data:`USUAL`.
+    Args:
+        scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`, or with ``runs`` those of
+            :data:`pipeline.scores.frames.VALUES`; systems keep their order.
+        runs: the rankings of the scores, and perhaps others; None: the scores have their columns.
+        baseline: name or label of the row that the others are tested against; ``usual``: that of BM25; None: no tests.
+        sort: the measure whose mean over pools orders the systems, best first.
+        draws: settings of the bootstrap and the tests.
+
+    Returns:
+        Columns :data:`SUMMARY`.
 
     Raises:
         InputError: there are no scores; the baseline or ``sort`` was not scored; samples of one pool have other
             queries.
     """
-    if values.is_empty():
+    if scores.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
     numbers = itertools.count(1)
-    of_kinds = values.partition_by("kind", maintain_order=True)
+    runs = load_runs(scores) if runs is None else runs
+    of_kinds = scores.partition_by("kind", maintain_order=True)
     return pl.concat(
         [_summarise_kind(of_kind, own_runs(of_kind, runs), numbers, baseline, sort, draws) for of_kind in of_kinds]
     )

@@ -180,6 +180,22 @@ class Table:
         for name, value in escaped.items():
             object.__setattr__(self, name, value)
 
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        corner: str,
+        columns: Iterable[Column | str],
+        lines: Iterable[TableRow | Sequence[Value]],
+        notes: Iterable[str] = (),
+        name: str = "table",
+        frame: pl.DataFrame | None = None,
+    ) -> Table:
+        """Return a table; a column may be its label alone, and a line its label followed by its values."""
+        header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
+        rows = (line if isinstance(line, TableRow) else TableRow(str(line[0]), tuple(line[1:])) for line in lines)
+        return cls(title, corner, header, tuple(rows), tuple(notes), name, pl.DataFrame() if frame is None else frame)
+
     def has_rule_above(self, number: int) -> bool:
         """Return whether a row is the first below a rule."""
         return self.lines[number].summary and not (number and self.lines[number - 1].summary)
@@ -215,11 +231,10 @@ def grid(
     """
     frame = _figures(corner, cells) if frame is None else frame
     labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
-    header = tuple(column if isinstance(column, Column) else Column("", column) for column in columns)
     lines = (
         TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
     )
-    return Table(title, corner, header, tuple(lines), tuple(notes), name, frame)
+    return Table.of(title, corner, columns, lines, notes, name, frame)
 
 
 def _figures(corner: str, cells: Mapping[Any, Value]) -> pl.DataFrame:
@@ -251,8 +266,8 @@ def frame_table(
 
     displayed = frame if shown is None else shown
     corner, *labels = displayed.columns
-    lines = [TableRow(str(first), tuple(map(text, values))) for first, *values in displayed.iter_rows()]
-    return Table(title, corner, tuple(Column("", label) for label in labels), tuple(lines), tuple(notes), name, frame)
+    lines = ([str(first), *map(text, values)] for first, *values in displayed.iter_rows())
+    return Table.of(title, corner, labels, lines, notes, name, frame)
 
 
 def points(figures: Iterable[float | None], digits: int = 1) -> str:

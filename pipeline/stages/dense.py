@@ -45,7 +45,7 @@ from pipeline.retrieve.base import (
 )
 from pipeline.retrieve.engines import IndexSettings, dense_engine
 from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
+from pipeline.stages.ranking_file import open_pool, ranking_of, read_ranking, write_ranking
 from pipeline.stages.settings import DEFAULT_DEPTH
 
 SKIPPED = "exact, of those with a vector"
@@ -204,11 +204,8 @@ class DenseSearch(Sharded):
 
         pool, units = open_pool(inputs), out.plan() or {}
 
-        def ranking(unit: str) -> Ranking:
-            table = files.read_arrow(out.path / unit).combine_chunks()
-            return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
-
-        best = merge(map(ranking, units), len(pool.query_rows), self.depth)
+        rankings = (ranking_of(files.read_arrow(out.path / unit)) for unit in units)
+        best = merge(rankings, len(pool.query_rows), self.depth)
         passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
         engines = ", ".join(sorted({fact["engine"] for fact in passes}))
         pools = max((fact["pools_in_pass"] for fact in passes), default=0)

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
@@ -20,7 +19,6 @@ from pipeline.core.schema import LABELS, SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import JUDGED
-from pipeline.corpus.pool import Pool
 from pipeline.exchange.entries import name_of
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, ranks_of
@@ -29,6 +27,7 @@ from pipeline.measure.measures import parse_measures
 from pipeline.sources.judgements import read_judgements
 from pipeline.stages.judge import pairs_of, runs_of
 from pipeline.stages.ranking_file import open_pool
+from pipeline.stages.score import score_table
 
 VALUES, BY_CITATIONS = "values.arrow", "citations.arrow"
 """Files of stage ``judged``: measures by judgements and, of the same queries, by citations."""
@@ -170,7 +169,7 @@ def judged_task(
         qrels = Qrels.from_table(opened_pool.qrels, opened_pool)
         cited = np.stack([evaluate_all(qrels, ranked, parsed) for ranked in runs])
         for name, array in ((VALUES, values), (BY_CITATIONS, cited)):
-            out.arrow(name, _table(config, opened_pool, array), SCORES)
+            out.arrow(name, score_table(opened_pool, config.systems, config.measures, array), SCORES)
         top = int(inputs["draw"].manifest.config["ranks"])
         first = [int(np.minimum(ranked.retrieved(), top).sum()) for ranked in runs]
         outside = first - ((ranks > 0) & (ranks <= top)).sum(axis=1)
@@ -186,15 +185,3 @@ def judged_task(
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "draw": draw, "labels": labels}
     inputs |= {f"ranking-{number}": ranking for number, ranking in enumerate(rankings.values())}
     return Task("judged", 1, JUDGED, f"judged-{pool.slug}", config, inputs, run)
-
-
-def _table(config: JudgedConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
-    """Return values ``[systems, measures, queries]`` that are not NaN, schema :data:`pipeline.core.schema.SCORES`."""
-    system, measure, query = np.nonzero(~np.isnan(values))
-    frame = pl.DataFrame({"query": query, "value": values[system, measure, query]}).with_columns(
-        system=pl.Series(config.systems).gather(system),
-        measure=pl.Series(config.measures).gather(measure),
-        pool=pl.lit(pool.artifact.name),
-        sample=pl.lit(int(pool.artifact.manifest.config.get("sample", 1))),
-    )
-    return frame.select(SCORES.names).to_arrow().cast(SCORES)

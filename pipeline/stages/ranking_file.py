@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
@@ -16,6 +17,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.inputs import column
 from pipeline.retrieve.base import Ranking
 
 FILE = "ranking.arrow"
@@ -42,8 +44,12 @@ def write_ranking(ranking: Ranking, pool: Pool, depth: int, out: Workdir) -> Cou
 
 def read_ranking(artifact: Artifact) -> Ranking:
     """Return the entries of a published ranking, as they are stored."""
-    table = artifact.arrow(FILE).combine_chunks()
-    return Ranking(*(table.column(name).to_numpy() for name in RANKING.names))
+    return ranking_of(artifact.arrow(FILE))
+
+
+def ranking_of(table: pa.Table) -> Ranking:
+    """Return the entries of a table of schema :data:`pipeline.core.schema.RANKING`."""
+    return Ranking(*(column(table, name) for name in RANKING.names))
 
 
 def open_pool(inputs: Inputs) -> Pool:

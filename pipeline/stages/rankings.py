@@ -27,11 +27,11 @@ from pipeline.core.workspace import WEIGHTS as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.exchange.runs import read_run
 from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, RankedRun, column
+from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.fusion import Fusion, Method
-from pipeline.stages.ranking_file import open_pool, read_ranking, settings_of, write_ranking
+from pipeline.stages.ranking_file import open_pool, ranking_of, read_ranking, settings_of, write_ranking
 from pipeline.stages.systems import Baseline
 
 
@@ -136,8 +136,7 @@ def import_task(
         table, import_counts = read_run(path, opened_pool, depth, allow_unknown=allow_unknown, memory=resources.memory)
         if _checksum(path) != config.sha256:
             raise InputError(f"{path} changed while it was read", "Run the command again")
-        ranking = Ranking(*(column(table, name) for name in table.column_names))
-        counts = {**write_ranking(ranking, opened_pool, depth, out), **import_counts}
+        counts = {**write_ranking(ranking_of(table), opened_pool, depth, out), **import_counts}
         out.note(file=path.name)
         say(f"run {name}: {_summary(counts)}")
         return counts

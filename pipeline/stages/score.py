@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
@@ -113,7 +114,7 @@ def score_task(
         check_candidates(ranked, opened_pool)
         values = evaluate_all(judged, ranked, parsed, engine)
         _require_rated(opened_pool, parsed, values)
-        out.arrow("scores.arrow", _table(config, opened_pool, values), SCORES)
+        out.arrow("scores.arrow", score_table(opened_pool, (config.system,), config.measures, values[None]), SCORES)
         out.note(corpus=inputs["corpus"].name, system=canonical(name))
         counts = counts_of(table, ranked, judged)
         scored = int(np.count_nonzero(judged.positives()))
@@ -181,16 +182,15 @@ def _require_rated(pool: Pool, measures: Sequence[Measure], values: npt.NDArray[
         )
 
 
-def _table(config: ScoreConfig, pool: Pool, values: npt.NDArray[np.float64]) -> pa.Table:
-    """Return the values ``[measures, queries]`` that are not NaN, measure by measure."""
-    measure, query = np.nonzero(~np.isnan(values))
-    rows = len(query)
-    columns = {
-        "system": pa.repeat(config.system, rows),
-        "pool": pa.repeat(pool.artifact.name, rows),
-        "sample": pa.repeat(pa.scalar(config.sample, pa.int16()), rows),
-        "query": pa.array(query.astype(np.uint32)),
-        "measure": pa.array(np.array(config.measures)[measure].tolist(), pa.string()),
-        "value": pa.array(values[measure, query]),
-    }
-    return pa.Table.from_arrays([columns[name] for name in SCORES.names], schema=SCORES)
+def score_table(
+    pool: Pool, systems: Sequence[str], measures: Sequence[str], values: npt.NDArray[np.float64]
+) -> pa.Table:
+    """Return values ``[systems, measures, queries]`` that are not NaN, schema :data:`pipeline.core.schema.SCORES`."""
+    system, measure, query = np.nonzero(~np.isnan(values))
+    frame = pl.DataFrame({"query": query, "value": values[system, measure, query]}).with_columns(
+        system=pl.Series(systems).gather(system),
+        measure=pl.Series(measures).gather(measure),
+        pool=pl.lit(pool.artifact.name),
+        sample=pl.lit(int(pool.artifact.manifest.config.get("sample", 1))),
+    )
+    return frame.select(SCORES.names).to_arrow().cast(SCORES)

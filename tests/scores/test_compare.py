@@ -19,10 +19,9 @@ from pipeline.core.errors import InputError
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.compare import compare_pairs, most_different, paired
+from pipeline.scores.compare import compare, compare_pairs, most_different, paired
 from pipeline.scores.comparison import difference_table, pair_tables, tables_of
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import compare
 from pipeline.scores.render import render_table
 from pipeline.scores.store import scores_of, stored
 from tests.builders import made_up_paper

@@ -12,12 +12,11 @@ from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.facts import artifact_of
-from pipeline.scores.given import summarise, tables
-from pipeline.scores.layout import build_tables, select_measures
+from pipeline.scores.layout import build_tables, select_measures, tables
 from pipeline.scores.notes import ORIGINS, id_kind, origins
 from pipeline.scores.sources import as_training, cut_note, trained_on
 from pipeline.scores.store import open_pool, scores_of
-from pipeline.scores.summary import USUAL
+from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
 from tests.scores.cases import scored

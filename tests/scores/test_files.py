@@ -16,7 +16,8 @@ import pytrec_eval
 from pipeline.cli import main
 from pipeline.core.errors import InputError
 from pipeline.scores.files import evaluate
-from pipeline.scores.given import summarise, tables
+from pipeline.scores.layout import tables
+from pipeline.scores.summary import summarise
 from tests.cli.run import mdcr
 
 TREC_EVAL = {

@@ -11,9 +11,10 @@ import pytest
 
 from pipeline.measure.estimates import smallest_shown
 from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.compare import compare
 from pipeline.scores.findings import findings, findings_of_pair, findings_of_tables, headline
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import compare, summarise
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.cases import scored
 

@@ -15,9 +15,9 @@ from pipeline.core.errors import InputError
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.charts import chart_of, figures
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import summarise
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.plot import FORMATS, draw, drawing, save
+from pipeline.scores.summary import summarise
 from tests.scores.cases import figure, made_up
 
 

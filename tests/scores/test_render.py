@@ -16,9 +16,8 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.exchange.frames import as_csv
 from pipeline.scores.average import Draws
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import summarise
 from pipeline.scores.render import FORMATS, check_format, escape_latex, render_table
-from pipeline.scores.summary import exported, summarise_samples
+from pipeline.scores.summary import exported, summarise, summarise_samples
 from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
 from tests.scores.cases import made_up, scored, tables_of
 

@@ -17,13 +17,12 @@ from pipeline.exchange.frames import as_csv
 from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
-from pipeline.scores.compare import QUERIES
+from pipeline.scores.compare import QUERIES, compare
 from pipeline.scores.comparison import tables_of as comparison_tables
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import compare, summarise
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
-from pipeline.scores.summary import exported, summarise_samples
+from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.builders import make_corpus
 from tests.scores import published as made
 from tests.scores.cases import tables_of

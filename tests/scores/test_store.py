@@ -26,11 +26,10 @@ from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.facts import artifact_of
 from pipeline.scores.frames import RUNS, SCORES_SCHEMA, load_runs
-from pipeline.scores.given import summarise
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import build_tables
 from pipeline.scores.store import scores_of, stored
-from pipeline.scores.summary import exported, summarise_samples
+from pipeline.scores.summary import exported, summarise, summarise_samples
 from tests.scores import published as made
 from tests.scores.published import BAD, GOOD
 from tests.stages.making import flip

@@ -18,10 +18,10 @@ from pipeline.measure.statistics import (
     permutation_of_means,
 )
 from pipeline.scores.average import AVERAGE, Draws, families
+from pipeline.scores.compare import compare
 from pipeline.scores.frames import load_runs
-from pipeline.scores.given import compare, summarise
 from pipeline.scores.layout import select_measures
-from pipeline.scores.summary import SUMMARY, exported, summarise_samples
+from pipeline.scores.summary import SUMMARY, exported, summarise, summarise_samples
 from tests.scores.cases import figure, made_up, scored, tables_of
 
 DRAWS = Draws(seed=5, resamples=300, permutations=400)

@@ -185,7 +185,7 @@ def _two_best(values: npt.NDArray[np.float64], sign: int) -> list[int]:
 
 
 def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
-    """Return the interval of the mean difference of each pair of systems, as :func:`pipeline.scores.given.compare`.
+    """Return the interval of the mean difference of each pair of systems, as :func:`pipeline.scores.compare.compare`.
 
     Returns:
         float32 ``[measures, pairs, 2]``; NaN: no scores of the measure, or of one query only.

@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 from pipeline.scores.average import Draws
-from pipeline.scores.compare import most_different
+from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.given import compare
 from pipeline.scores.page.parts import Chart, Mark, Series, TextBrowser, TextEntry
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table

@@ -12,7 +12,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.scores.given import summarise
 from pipeline.scores.page.parts import (
     Chart,
     HeatMap,
@@ -24,6 +23,7 @@ from pipeline.scores.page.parts import (
     TextEntry,
 )
 from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html, write_index, write_page
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
 from tests.scores.page.workspace import EVIL, report_page, scored
 

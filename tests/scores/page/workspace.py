@@ -10,10 +10,10 @@ import polars as pl
 
 from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose
-from pipeline.scores.given import summarise
 from pipeline.scores.page.parts import Page
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
+from pipeline.scores.summary import summarise
 from tests.builders import made_up_paper, make_corpus
 from tests.measure.cases import Run
 from tests.scores import published as made

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.scores.average import AVERAGE, Draws
-from pipeline.scores.given import summarise
 from pipeline.scores.render import render_table
+from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from pipeline.studies.large_scale.published import MEASURES, published, tables
 from tests.scores.cases import figure, made_up

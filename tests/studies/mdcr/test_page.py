@@ -11,7 +11,7 @@ import pytest
 
 import pipeline as interface
 from pipeline.scores.average import Draws
-from pipeline.scores.given import compare
+from pipeline.scores.compare import compare
 from pipeline.scores.store import runs_of, scores_of
 from pipeline.studies.mdcr import scores
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
