@@ -184,7 +184,7 @@ def configured(cls: type[_C], values: Mapping[str, Any]) -> _C:
     return cls(**own, **{name: kinds[name](**inner) for name, inner in nested.items()})
 
 
-def checked(config: Any) -> None:
+def convert_fields(config: Any) -> None:
     """Convert the fields of a frozen dataclass to their types, in place; raise InputError for other types."""
     for name, kind in get_type_hints(type(config), include_extras=True).items():
         if not dataclasses.is_dataclass(kind):

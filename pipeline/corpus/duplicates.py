@@ -49,7 +49,7 @@ class DuplicatesConfig:
             require_known(rule, RULES, f"duplicates cannot be identified by {rule!r}")
 
 
-class Groups(NamedTuple):
+class SharedKeys(NamedTuple):
     """Rows that share a key with another row, int64, rising within a group, and the size of each group, int64."""
 
     rows: Ints
@@ -61,7 +61,7 @@ class Groups(NamedTuple):
         return len(self.rows) - len(self.sizes)
 
 
-def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
+def title_and_year_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
     """Return a key of title and year for each paper, uint64 ``[rows]``; 0: not compared."""
     year = attributes["year"][rows]
     with np.errstate(over="ignore"):
@@ -71,23 +71,27 @@ def title_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Key
     return keys
 
 
-def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> Groups:
+def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> SharedKeys:
     """Return the groups of one rule. The columns are read once per ``memory / 40`` papers."""
     papers = len(attributes["key"])
     partitions = max(1, -(-papers * 40 // max(memory, 1)))
-    by_partition = [Groups(np.empty(0, np.int64), np.empty(0, np.int64))]
+    by_partition = [SharedKeys(np.empty(0, np.int64), np.empty(0, np.int64))]
     for partition in range(partitions):
         selected = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         for start in range(0, papers, _READ_PAPERS):
             block = slice(start, start + _READ_PAPERS)
-            keys = attributes["doi_key"][block] if rule == "doi" else title_keys(attributes, block, min_title_chars)
+            keys = (
+                attributes["doi_key"][block]
+                if rule == "doi"
+                else title_and_year_keys(attributes, block, min_title_chars)
+            )
             chosen = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             selected.append((keys[chosen], chosen + start))
         keys, rows = (np.concatenate(columns) for columns in zip(*selected, strict=True))
         _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
         shared = np.flatnonzero(size[group] > 1)
-        by_partition.append(Groups(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
-    return Groups(*(np.concatenate(columns) for columns in zip(*by_partition, strict=True)))
+        by_partition.append(SharedKeys(rows[shared[np.argsort(group[shared], kind="stable")]], size[size > 1]))
+    return SharedKeys(*(np.concatenate(columns) for columns in zip(*by_partition, strict=True)))
 
 
 class Duplicates(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS, parse_field
-from pipeline.core.settings import Count, checked, setting, settings_of
+from pipeline.core.settings import Count, convert_fields, setting, settings_of
 
 Direction = Literal["outbound", "inbound", "total"]
 
@@ -36,7 +36,7 @@ class PrefilterConfig:
     min_abstract_chars: int = setting(30, "characters its abstract must have", rule=True)
 
     def __post_init__(self) -> None:
-        checked(self)
+        convert_fields(self)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class PoolConfig:
     )
 
     def __post_init__(self) -> None:
-        checked(self)
+        convert_fields(self)
         if self.validation_queries is not None and self.validation_queries < 1:
             raise InputError(f"--validation-queries must be at least 1, got {self.validation_queries}", "Leave it out")
         if self.queries_are == "papers" and self.year is None:

@@ -88,11 +88,7 @@ class SentencesEncoder(Composite):
         return [len(sentences) for sentences in split], self._parts[0].prepare(sentences)
 
     def finish(self, prepared: tuple[list[int], Any]) -> Iterator[Encoded]:
-        """Yield all vectors at once.
-
-        Raises:
-            NotFiniteError: a vector holds NaN or infinity.
-        """
+        """Yield all vectors at once; raises as :func:`pipeline.encode.base.in_order`."""
         counts, sentences = prepared
         batches = list(self._parts[0].finish(sentences))
         positions, vectors = in_order(batches, self.dimension)

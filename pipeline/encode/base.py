@@ -117,17 +117,12 @@ class MeanEncoder(Composite):
         return [part.prepare(texts, role) for part in self._parts]
 
     def finish(self, prepared: Sequence[Any]) -> Iterator[Encoded]:
-        """Yield all vectors at once.
-
-        Raises:
-            NotFiniteError: a vector holds NaN or infinity.
-        """
+        """Yield all vectors at once; raises as :func:`in_order`."""
         batches = [list(part.finish(tokens)) for part, tokens in zip(self._parts, prepared, strict=True)]
         ordered = [in_order(of_part, self.dimension) for of_part in batches]
         vectors: Matrix = np.stack([vectors for _, vectors in ordered]).mean(axis=0, dtype=np.float32)
-        tokens, padded, _ = np.sum([totals(of_part) for of_part in batches], axis=0).tolist()
-        truncated = max(totals(of_part)[2] for of_part in batches)
-        yield Encoded(ordered[0][0], vectors, len(vectors), tokens, padded, truncated)
+        tokens, padded, truncated = zip(*map(totals, batches), strict=True)
+        yield Encoded(ordered[0][0], vectors, len(vectors), sum(tokens), sum(padded), max(truncated))
 
 
 def totals(batches: Sequence[Encoded]) -> tuple[int, int, int]:

@@ -163,12 +163,11 @@ def activate(network: Any, folder: Path) -> None:
     """
     with loading(folder, "adapter"):
         parts = hub.fused_adapters(folder) if (folder / hub.FUSION.config).is_file() else []
-        names = [str(number) for number, _ in enumerate(parts or [folder])]
-        for name, part in zip(names, parts or [folder], strict=True):
-            load_adapter(network, part, name)
+        for number, part in enumerate(parts or [folder]):
+            load_adapter(network, part, str(number))
         if parts:
             _, weights = _read(folder, hub.FUSION, DYNAMIC)
-            add_fusion(network, "fusion", names)
+            add_fusion(network, "fusion", [*map(str, range(len(parts)))])
             _fill(network, folder, hub.FUSION, "fusion", weights)
         switch(network, "fusion" if parts else "0")
 

@@ -11,7 +11,7 @@ import polars as pl
 from pipeline.core.config import counted
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.core.settings import checked
+from pipeline.core.settings import convert_fields
 from pipeline.measure import design
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import RESAMPLES, TAIL_RESAMPLES
@@ -47,7 +47,7 @@ class Draws(design.Draws):
 
     def __post_init__(self) -> None:
         require_known(self.resample, [*RESAMPLED], f"--resample={self.resample!r} is unknown")
-        checked(self)
+        convert_fields(self)
         bounds = {"resamples": (-1, math.inf), "permutations": (0, math.inf), "level": (0, 1), "alpha": (0, 1)}
         for name, (least, most) in bounds.items():
             if not least < (value := getattr(self, name)) < most:

@@ -31,10 +31,11 @@ from pipeline.sources.remote import (
     TRANSIENT,
     Catalogue,
     Remote,
+    backoff,
     decoded,
-    pause,
     public_url,
     raise_if_permanent,
+    retry_after,
     wait,
 )
 
@@ -225,7 +226,7 @@ class Download:
             failures = 0 if self._partial_bytes > max_bytes else failures + 1
             max_bytes = max(max_bytes, self._partial_bytes)
             if failures < ATTEMPTS:
-                wait(self._remote.url, problem, max(seconds, pause(failures, None)), self._stop)
+                wait(self._remote.url, problem, max(seconds, backoff(failures)), self._stop)
                 self._raise_if_stopped()
             if re.match(f"HTTP ({'|'.join(map(str, _EXPIRED))})", problem):
                 self._remote = self._catalogue.renewed(self._remote)
@@ -245,7 +246,7 @@ class Download:
             if response.status_code not in (200, 206):
                 if response.status_code == 416:
                     self._restart()
-                return f"HTTP {response.status_code}", pause(0, response) if response.status_code in TRANSIENT else 0
+                return f"HTTP {response.status_code}", retry_after(response) if response.status_code in TRANSIENT else 0
             content_range = response.headers.get("Content-Range", "")
             if response.status_code == 200 or not content_range.startswith(f"bytes {start}-"):
                 self._restart()

@@ -109,7 +109,7 @@ def ask(
                 return response
             problem = f"HTTP {response.status_code}"
         if attempt < ATTEMPTS:
-            wait(url, problem, max(pause(attempt, None), pause(0, response)))
+            wait(url, problem, max(backoff(attempt), retry_after(response)))
     raise StageError(f"{public_url(url)} gave no answer in {ATTEMPTS} attempts ({problem})", "Check the network")
 
 
@@ -190,12 +190,15 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
 
 
-def pause(attempt: int, response: httpx.Response | None) -> float:
-    """Return the seconds to wait before the next attempt: the server's ``Retry-After``, else exponential in it."""
-    retry_after = response.headers.get("Retry-After", "") if response is not None else ""
-    if retry_after.isdecimal():
-        return min(float(retry_after), 300.0)
+def backoff(attempt: int) -> float:
+    """Return the seconds to wait after a failed attempt, exponential in its number; 0 for number 0."""
     return float(min(2**attempt, 60)) if attempt else 0.0
+
+
+def retry_after(response: httpx.Response | None) -> float:
+    """Return the seconds that a server asks to wait (``Retry-After``), at most 300; 0 if it does not."""
+    text = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(text), 300.0) if text.isdecimal() else 0.0
 
 
 def public_url(url: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pipeline.core.errors import InputError
 from pipeline.core.fields import parse_field
-from pipeline.core.settings import Count, Positive, Range, checked, required, setting, settings_of
+from pipeline.core.settings import Count, Positive, Range, convert_fields, required, setting, settings_of
 
 Format = Literal["classification", "regression", "proximity", "query"]
 
@@ -113,7 +113,7 @@ class Settings:
     patience: _Steps = required("number of checkpoints without a better MAP that ends training; 0: never")
 
     def __post_init__(self) -> None:
-        checked(self)
+        convert_fields(self)
         if self.learning_rate == 0:
             raise InputError("learning_rate must be more than 0, got 0.0", "Change the recipe")
 
