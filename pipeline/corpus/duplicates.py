@@ -61,7 +61,7 @@ class SharedKeys(NamedTuple):
         return len(self.rows) - len(self.sizes)
 
 
-def title_and_year_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
+def title_year_keys(attributes: Attributes, rows: slice, min_title_chars: int) -> Keys:
     """Return a key of title and year for each paper, uint64 ``[rows]``; 0: not compared."""
     year = attributes["year"][rows]
     with np.errstate(over="ignore"):
@@ -79,12 +79,8 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
     for partition in range(partitions):
         selected = [(np.empty(0, np.uint64), np.empty(0, np.int64))]
         for start in range(0, papers, _READ_PAPERS):
-            block = slice(start, start + _READ_PAPERS)
-            keys = (
-                attributes["doi_key"][block]
-                if rule == "doi"
-                else title_and_year_keys(attributes, block, min_title_chars)
-            )
+            part = slice(start, start + _READ_PAPERS)
+            keys = attributes["doi_key"][part] if rule == "doi" else title_year_keys(attributes, part, min_title_chars)
             chosen = np.flatnonzero((partition_of(keys, partitions) == partition) & (keys != 0))
             selected.append((keys[chosen], chosen + start))
         keys, rows = (np.concatenate(columns) for columns in zip(*selected, strict=True))
