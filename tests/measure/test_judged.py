@@ -206,10 +206,10 @@ def test_no_labels_and_grades_that_none_has_are_refused(judged: judging.Judged) 
 
 @pytest.mark.realdata
 def test_intervals_hold_the_truth_of_csfcube() -> None:
-    population, runs = judging.read(real("csfcube")), 40
+    population, runs, queries = judging.read(real("csfcube")), 40, 16
     held, bias = dict[tuple[str, str], float](), dict[tuple[str, str], float]()
     for model in (False, True):
-        for measure, what, (error, low, high) in judging.simulate(population, 0.1, runs, model=model):
+        for measure, what, (error, low, high) in judging.simulate(population, 0.1, runs, model=model, size=queries):
             held[measure, what] = held.get((measure, what), 0) + float(((low <= 0) & (high >= 0)).mean()) / 2
             bias[measure, what] = max(bias.get((measure, what), 0), abs(float(error.mean())))
     # 80 runs of coverage 95% are below 86% once in a thousand.
