@@ -36,7 +36,7 @@ STAND_INS = {
     },
     "neighbours": {
         "A": "study neighbours --recipe neighbours_paper --input {data}/title-abstract --corpus iclr,acl-anthology "
-        "--set papers=5 --set titles=5 --model lsa:dimension=8,lsa:dimension=9",
+        '--set papers=5 --set titles=5 --set \'classes=["T_ARot","T_ADelNum","TDelNN_A","T_A_WS"]\' --model ' + TWO,
         "B": "show corpora",
     },
     "csfcube": {
