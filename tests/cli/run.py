@@ -12,15 +12,19 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.cli import main
+from pipeline.cli import arguments, main
 from pipeline.core import progress
 
 COMMAND = [sys.executable, "-m", "pipeline"]
+
+one_parser = cache(arguments.parser)
+"""The parser of all commands of this process but those that add to it, for help: to make it takes 20 ms."""
 
 _SEVERAL = """
 import io, json, sys
@@ -51,15 +55,17 @@ def heed_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def mdcr(root: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Result:
+def mdcr(root: Path, *words: str, env: Mapping[str, str] | None = None) -> Result:
     """Run a command in a workspace."""
     output, errors = io.StringIO(), io.StringIO()
     progress.set_quiet(False)
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         for name, value in (env or {}).items():
             patch.setenv(name, value)
+        if not {"-h", "--help"} & {*words}:
+            patch.setattr(arguments, "parser", one_parser)
         try:
-            code = main([*arguments, "--root", str(root)])
+            code = main([*words, "--root", str(root)])
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
     return Result(code, output.getvalue(), errors.getvalue())
@@ -75,9 +81,9 @@ def elsewhere(
     return [Result(*ended) for ended in json.loads(done.stdout)]
 
 
-def mdcr_json(root: Path, *arguments: str) -> Any:
+def mdcr_json(root: Path, *words: str) -> Any:
     """Run a command that must succeed, and return what it printed as JSON."""
-    result = mdcr(root, *arguments, "--json")
+    result = mdcr(root, *words, "--json")
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
