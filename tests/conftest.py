@@ -137,10 +137,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_worker() -> Iterator[None]:
-    """Have stages take one worker unless a test says more: a process that starts costs more than small work."""
+def one_worker_and_format() -> Iterator[None]:
+    """Have stages take one worker, and figures of studies and reports be SVG, unless a test says more.
+
+    A process that starts costs more than small work, and a figure as PDF and PNG more than most small studies.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resources, "available_cores", lambda: 1)
+        for writer in ("studies.run", "cli.results"):
+            patch.setattr(f"pipeline.{writer}.FORMATS", ("svg",))
         yield
 
 

@@ -14,6 +14,7 @@ from pipeline.studies.scirepeval.tasks import FORMATS
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
 from tests.studies.facets import collection
+from tests.studies.facets.conftest import few_random_orders as few_random_orders
 from tests.studies.mdcr.conftest import random_lists, write_split
 from tests.studies.scirepeval import published
 from tests.test_papers import PAPERS, outputs

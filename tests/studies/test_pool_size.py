@@ -25,7 +25,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     assert folder == root / "runs/reports/pool_size"
     written = {path.name for path in folder.iterdir()}
     assert {"index.html", "scores.md", "scores.csv", "scores.tex", "study.json"} <= written
-    assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.pdf"} <= written
+    assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.svg"} <= written
     page = (folder / "index.html").read_text()
     assert len(re.findall('<script type="text/plain" id="pool-', page)) == 2 * 2
     index = (folder.parent / "index.html").read_text()

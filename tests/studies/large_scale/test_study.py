@@ -98,7 +98,7 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     folder = Path(found["folder"])
     written = {path.name for path in folder.iterdir()}
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
-    assert {"recall-by-depth-fields.svg", "curves-paper.pdf", "sizes-dataset-map.png", "study.json"} <= written
+    assert {"recall-by-depth-fields.svg", "curves-paper.svg", "sizes-dataset-map.svg", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     page = (folder / "index.html").read_text()
     headings = re.findall("<h2>(.*?)</h2>", page)

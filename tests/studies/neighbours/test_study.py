@@ -16,6 +16,8 @@ import pytest
 import pipeline as interface
 from pipeline.measure.statistics import holm, mean_of_means, permutation_of_means
 from pipeline.scores.facts import artifact_of
+from pipeline.scores.plot import FORMATS
+from pipeline.studies import run
 from pipeline.studies.base import find
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.neighbours.operators import CLASSES
@@ -63,8 +65,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def study(root: Path, command: list[str]) -> Any:
-    """Return what the study printed: its folder, and its tables as rows."""
-    return mdcr_json(root, *command)
+    """Return what the study printed: its folder, and its tables as rows. Its figures have every format."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "FORMATS", FORMATS)
+        return mdcr_json(root, *command)
 
 
 def test_it_writes_every_table_and_figure(study: Any) -> None:
