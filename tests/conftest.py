@@ -166,6 +166,17 @@ def plain_ranx() -> Iterator[ModuleType]:
     _forget("ranx")
 
 
+@pytest.fixture
+def stub() -> Iterator[None]:
+    """Make the model ``stub`` known while a test runs."""
+    from tests.encode import stub
+
+    stub.install()
+    stub.StubEncoder.encoded, stub.StubEncoder.limit = 0, None
+    yield
+    stub.kinds.unregister("stub")
+
+
 @pytest.fixture(autouse=True)
 def messages_are_shown() -> None:
     """Undo what a command or a workspace of an earlier test of this process said of its messages."""

@@ -1,6 +1,6 @@
 """An encoder for tests that needs no model: every text has its own unit vector.
 
-    def test_something(stub):                      # the fixture makes the model "stub" known while the test runs
+    def test_something(stub):                      # the fixture of tests/conftest.py makes the model "stub" known
         model = registry.resolve("stub")           # or "stub:dimension=8,storage=float16"
 
 or, in another process, ``install()``. The vector is a pseudo-random direction that depends on title and abstract alone,
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import StageError
@@ -92,12 +91,3 @@ def _load(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder
 def install() -> None:
     """Make the model ``stub`` known to this process."""
     kinds.register(kinds.Kind("stub", StubSpec, _resolve, _load, models={"stub": {}}))
-
-
-@pytest.fixture
-def stub() -> Iterator[None]:
-    """Make the model ``stub`` known while a test runs."""
-    install()
-    StubEncoder.encoded, StubEncoder.limit = 0, None
-    yield
-    kinds.unregister("stub")

@@ -35,10 +35,7 @@ from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
 from pipeline.stages.systems import encoder_names, parse_systems
 from tests.builders import make_corpus, make_pool
-from tests.encode.stub import stub
 from tests.shared import real
-
-__all__ = ["stub"]
 
 PAPERS, DIMENSION = 40, 6
 IDS = [f"{number:05d}" for number in range(PAPERS)]
