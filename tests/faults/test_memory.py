@@ -25,9 +25,9 @@ ABSTRACTS = 130
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A workspace with a corpus of long abstracts."""
     root, rng = tmp_path_factory.mktemp("long"), np.random.default_rng(3)
-    letters = rng.integers(97, 123, (50_000, 6), np.uint8)
+    letters = rng.integers(97, 123, (50_000, 13), np.uint8)
     words = np.array([bytes(word).decode() for word in letters])
-    passages = [" ".join(chosen) for chosen in rng.choice(words, (2_000, 142))]
+    passages = [" ".join(chosen) for chosen in rng.choice(words, (2_000, 71))]
     with (root / "a.jsonl").open("w", encoding="utf-8") as handle:
         for number in range(ABSTRACTS):
             abstract = " ".join(passages[place] for place in rng.integers(0, len(passages), 1_000))
