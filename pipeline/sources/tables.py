@@ -15,7 +15,7 @@ from pipeline.core.markup import plain_latex
 from pipeline.sources.content import MAX_LINE, first_line, read_text
 from pipeline.sources.records import Tally
 
-_SEPARATORS = "\t,;|"
+SEPARATORS = "\t,;|"
 _NULLS = ("NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N")
 """Cells of pandas, R and databases that stand for a missing value."""
 _BEFORE_HEADER = re.compile(r"(?:\s*\n|sep=.\s*\n|#[^,;\t|\n]*\n)*")
@@ -42,7 +42,7 @@ def read_table(tally: Tally, *, header: bool = True) -> Iterator[dict[str, Any]]
     sample = head.decode("utf-8", "replace")
     before = len(_BEFORE_HEADER.findall(sample)[0].splitlines()) if header else 0
     first = sample.split("\n")[before] if header else first_line(tally.path)
-    separator = max(_SEPARATORS + (" " if not header else ""), key=first.count)
+    separator = max(SEPARATORS + (" " if not header else ""), key=first.count)
     is_quoted = separator != "\t" or 0 < len(_OPENS.findall(sample)) == len(_CLOSES.findall(sample))
     is_escaped = re.search(r'[^\\]\\"', sample) and not re.search(r'[^,;|\t\n]""[^,;|\t\r\n]', sample)
     csv.field_size_limit(MAX_LINE)

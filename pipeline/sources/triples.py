@@ -1,8 +1,8 @@
 """Files of query, document and number of any tool, such as runs and qrels: TREC, tables, JSON, JSON lines and Parquet.
 
 Lines that start with ``#`` are comments, as for trec_eval 10, and a header is recognised. White space separates
-columns; in a ``.tsv`` file tabs do. Ids are read as they are, unless our mark in the second column of a TREC file says
-that they are percent-encoded. ``.gz`` may follow each ending but that of Parquet.
+columns; in tables tabs, commas, semicolons or bars do. Ids are read as they are, unless our mark in the second column
+of a TREC file says that they are percent-encoded. ``.gz`` may follow each ending but that of Parquet.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.text import unescape
-from pipeline.sources.content import read_blocks, read_lines
+from pipeline.sources.content import MAX_LINE, read_blocks, read_lines
 from pipeline.sources.records import open_parquet
+from pipeline.sources.tables import SEPARATORS
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
@@ -119,7 +120,7 @@ def _errors(path: Path, form: Form) -> Iterator[None]:
         raise InputError(error.what, f"Write or fetch the {form.name} again") from error
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}", form.remedy) from error
-    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError, csv.Error) as error:
         raise InputError(f"{path} cannot be read as {form.name} ({str(error)[:200]})", form.remedy) from error
 
 
@@ -133,29 +134,29 @@ def _check_size(path: Path, form: Form, needed: float, memory: float) -> None:
 
 def _text(path: Path, form: Form, memory: float) -> Triples:
     """Return the lines of a TREC file or of a table."""
-    split, lines = _splitter(path), _lines(path)
-    number, first = next(lines, (0, ""))
-    width, header = len(split(first)), _header_of(split(first), form)
+    separator, lines = _columns(path)
+    number, first = next(lines, (0, []))
+    width, header = len(first), _header_of(first, form)
     if not header:
         lines = itertools.chain([(number, first)] if first else [], lines)
     elif not (named := [role for role in form.numbers if role in header]):
-        what = f"{path}:{number} must name a column of {next(iter(form.numbers))}s, got {first!r:.90}"
+        what = f"{path}:{number} must name a column of {next(iter(form.numbers))}s, got {' '.join(first)!r:.90}"
         raise InputError(what, form.line[1])
 
     def rows() -> Iterator[Row]:
         size = 0
-        for number, line in lines:
-            size += len(line)
+        for number, words in lines:
+            size += sum(map(len, words)) + len(words)
             _check_size(path, form, size * _MEMORY_FACTORS["text"], memory)
-            words = split(line)
             try:
                 if header:
                     query, document, text = (words[header[role]] for role in ("query", "document", named[0]))
                 else:
                     query, document, text, encoded = form.of_words(words, width)
                     query, document = map(unescape, (query, document)) if encoded else (query, document)
-                value = form.number(text)
+                value = form.number(text.replace(",", ".") if separator == ";" else text)
             except (ValueError, IndexError) as error:
+                line = (separator or " ").join(words)
                 raise InputError(f"{path}:{number} {form.line[0]}, got {line!r:.90}", form.line[1]) from error
             yield number, query, document, value
 
@@ -164,21 +165,46 @@ def _text(path: Path, form: Form, memory: float) -> Triples:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of the lines that are not blank or comments; InputError if one is not UTF-8."""
+    """Yield (line number, text) of the lines that are not blank; InputError if one is not UTF-8 and no comment."""
     for number, line in read_lines(path):
-        if line is None or not line.startswith(b"#"):
-            try:
-                yield number, (line or b"").decode().rstrip("\r")
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}:{number} must be a text in UTF-8, got {line!r:.90}", "Convert it") from error
+        text = line or b""
+        try:
+            yield number, text.decode(errors="replace" if text.startswith(b"#") else "strict").rstrip("\r")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path}:{number} must be a text in UTF-8, got {line!r:.90}", "Convert it") from error
 
 
-def _splitter(path: Path) -> Callable[[str], list[str]]:
-    """Return the function that divides a line of a text file into columns."""
-    kind = _ending(path)
-    if kind == "csv":
-        return lambda line: next(csv.reader([line])) if "," in line else line.split()
-    return lambda line: line.split("\t") if kind == "tsv" and "\t" in line else line.split()
+def _columns(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
+    """Return what separates the columns of a text (empty: white space), and (line number, cells) of its rows.
+
+    A table (``.csv``, ``.tsv``, or a first line without white space) has tabs, commas, semicolons or bars; its cells in
+    quotes may contain these and line ends.
+    """
+    lines = _lines(path)
+    number, first = next((line for line in lines if not line[1].startswith("#")), (0, ""))
+    lines = itertools.chain([(number, first)] if first else [], lines)
+    separator = max(SEPARATORS, key=first.count)
+    is_table = _ending(path) in ("csv", "tsv") or (len(first.split()) == 1 and first.count(separator) > 1)
+    if not is_table or separator not in first:
+        return "", ((number, line.split()) for number, line in lines if not line.startswith("#"))
+    return separator, _cells(lines, separator)
+
+
+def _cells(lines: Iterable[tuple[int, str]], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row with the number of its first line."""
+    numbers = list[int]()
+
+    def texts() -> Iterator[str]:
+        for number, line in lines:
+            numbers.append(number)
+            yield f"{line}\n"
+
+    quote = None if separator == "\t" else '"'
+    csv.field_size_limit(MAX_LINE)
+    for cells in csv.reader(texts(), delimiter=separator, quotechar=quote, skipinitialspace=True):
+        if not cells[0].startswith("#"):
+            yield numbers[0], cells if len(cells) > 1 else cells[0].split()
+        numbers.clear()
 
 
 def _ending(path: Path) -> str:

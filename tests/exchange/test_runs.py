@@ -71,6 +71,8 @@ def test_entries_tied_in_float32_alone_are_ranked_by_float64(pool: Pool, tmp_pat
         ("run.txt", "10 9 0.5\n10 zz 0.9\n"),
         ("run.txt", "query-id corpus-id score\n10 9 0.5\n10 zz 0.9\n"),
         ("run.csv", "qid,docno,rank,score\n10,9,2,0.5\n10,zz,1,0.9\n"),
+        ("run.csv", 'qid;docno;note;score\n10;9;"a; b\n\n# c";0,5\n10;zz;;0,9\n'),
+        ("run.txt", "10|9|0.5\n10|zz|0.9\n"),
         ("run.jsonl", '{"query_id": "10", "query": "t", "results": [{"corpus_id": 9, "score": 0}, ' + RESULT),
         ("run.json", '[{"qid": 10, "docid": "9", "score": 0.5}, {"qid": 10, "docid": "zz", "score": 1}]'),
         ("run.json", '{"mteb_model_meta": {"model_name": "m"}, "default": {"test": {"10": {"9": 0.5, "zz": 1.0}}}}'),
