@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.arguments import parser
-from pipeline.cli.spelling import variables
+from pipeline.cli.variables import variables
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES
 

@@ -14,7 +14,9 @@ from typing import Any, Literal, NamedTuple
 import pipeline
 from pipeline.cli.settings import (
     BENCHMARK,
+    DISPLAY,
     RUNNING,
+    SYSTEMS,
     VARIOUS,
     Evaluate,
     Export,
@@ -29,7 +31,7 @@ from pipeline.cluster.settings import REQUESTS
 from pipeline.core.settings import Setting, choices_text, settings_of
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.sources.registry import all_options
-from pipeline.stages.settings import CHOICE, DISPLAY, RANKED, SYSTEMS
+from pipeline.stages.settings import CHOICE, RANKED
 from pipeline.studies.audit import recipe as audit
 from pipeline.train.recipe import DRAW
 

@@ -25,8 +25,15 @@ from pipeline.exchange.frames import write_frame
 from pipeline.exchange.samples import JUDGED as JUDGED_METRIC
 from pipeline.scores.judged import judged_frame, judged_tables, stored_judged
 from pipeline.scores.tables import frame_table
-from pipeline.stages.judge import DrawConfig, draw_task, write_pairs
-from pipeline.stages.labels import VALUES, judged_task, labels_of, labels_task
+from pipeline.stages.judge import (
+    VALUES,
+    DrawConfig,
+    draw_task,
+    judged_task,
+    labels_of,
+    labels_task,
+    write_pairs,
+)
 from pipeline.stages.titles import shown
 from pipeline.studies.facets.analyses import measure_agreement
 

@@ -66,12 +66,13 @@ def _run(words: list[str]) -> None:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
     load_plugins()
-    from pipeline.cli import spelling
     from pipeline.cli.arguments import parser  # declares the options of the sources that plugins add, too
+    from pipeline.cli.spelling import command_with
+    from pipeline.cli.variables import with_variables
 
     top, commands = parser()
     if words[:1] == ["--from-make"] and words[1:2]:
-        words = spelling.with_variables(words[1:], commands)
+        words = with_variables(words[1:], commands)
     options = top.read(words)
     from pipeline.cli.commands import run
     from pipeline.core import progress
@@ -88,7 +89,7 @@ def _run(words: list[str]) -> None:
             run(options)
         except InsufficientDataError as error:
             if all(f"--{name}" in commands[options.command].options for name in error.instead):
-                error.command = spelling.command_with(words, error.instead)
+                error.command = command_with(words, error.instead)
             raise
 
 

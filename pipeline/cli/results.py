@@ -15,7 +15,7 @@ import polars as pl
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json, terminal
 from pipeline.core import files
-from pipeline.core.artifact import Artifact, readable
+from pipeline.core.artifact import readable
 from pipeline.core.config import counted, digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
@@ -69,8 +69,8 @@ def print_scores(root: Path, options: argparse.Namespace) -> None:
         print_reports(reports, options)
         return
     tolerance = 0.01 if options.tolerance is None else options.tolerance
-    figures_shown = [record for report in reports for record in report.figures.iter_rows(named=True)]
-    print(f"{check(options.check, figures_shown, tolerance)} figures are within {tolerance:g}")
+    checked = check(options.check, pl.concat(report.figures for report in reports), tolerance)
+    print(f"{checked} figures are within {tolerance:g}")
 
 
 def write_report(options: argparse.Namespace) -> None:
@@ -184,41 +184,28 @@ def print_reports(
 def recalls(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str, Any]]:
     """Return a row for every evaluation by approximate search.
 
-    ``recall`` is the fraction of the entries of the exact ranking that the ranking contains. ``map``, ``map_exact`` and
-    ``change`` are fractions, None if no query has a positive.
+    ``recall`` is the fraction of the entries of the exact ranking that the ranking contains; ``map``, ``map_exact`` and
+    ``change`` are fractions.
     """
     rows = []
     for evaluation in evaluations:
-        if evaluation.exact is None:
-            continue
-        ranking, score, exact = map(runner.make, (evaluation.ranking, evaluation.scores[0], evaluation.exact.scores[0]))
-        mean, exact_mean = _mean_map(score), _mean_map(exact)
-        pool = score.arrow("scores.arrow").column("pool")
-        rows.append(
-            {
-                "system": score.manifest.config["system"],
-                "pool": pool[0].as_py() if len(pool) else "",
-                "depth": ranking.manifest.counts["depth"],
-                "recall": ranking.manifest.counts["recall"],
-                "map": mean,
-                "map_exact": exact_mean,
-                "change": None if mean is None or exact_mean is None else mean - exact_mean,
-            }
-        )
+        if evaluation.exact is not None:
+            tasks = evaluation.ranking, evaluation.scores[0], evaluation.exact.scores[0]
+            ranking, score, exact = map(runner.make, tasks)
+            of_map, of_exact = (pl.DataFrame(of.arrow("scores.arrow")).filter(measure="map") for of in (score, exact))
+            mean, exact_mean = (float(of["value"].to_numpy().mean()) for of in (of_map, of_exact))
+            names = {"system": score.manifest.config["system"], "pool": of_map["pool"][0]}
+            counts = {name: ranking.manifest.counts[name] for name in ("depth", "recall")}
+            rows.append({**names, **counts, "map": mean, "map_exact": exact_mean, "change": mean - exact_mean})
     return rows
 
 
 def _recall_line(row: dict[str, Any]) -> str:
-    line = f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search"
-    if row["change"] is None:
-        return line
     change = round(100 * row["change"], 2) + 0.0  # never -0.00
-    return f"{line}, MAP {100 * row['map']:.2f} against {100 * row['map_exact']:.2f} ({change:+.2f})"
-
-
-def _mean_map(scores: Artifact) -> float | None:
-    values = pl.DataFrame(scores.arrow("scores.arrow")).filter(measure="map")["value"].to_numpy()
-    return float(values.mean()) if len(values) else None
+    return (
+        f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search, "
+        f"MAP {100 * row['map']:.2f} against {100 * row['map_exact']:.2f} ({change:+.2f})"
+    )
 
 
 def compare(options: argparse.Namespace) -> None:

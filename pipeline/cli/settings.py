@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pipeline.core.settings import Positive, Range, setting, settings_of
 from pipeline.sources.registry import SOURCES
+from pipeline.stages.settings import PRECISION
 
 _SET = "other settings; several with ;"
 
@@ -28,6 +29,49 @@ class Running:
 
 
 RUNNING = settings_of(Running)
+
+
+@dataclass(frozen=True)
+class Systems:
+    """The systems of a command that ranks, and how their encoders compute."""
+
+    model: str | None = setting(
+        None,
+        "systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
+        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
+        "a folder, vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
+        "with a label for the tables: mine=/a/folder",
+    )
+    precision: str | None = setting(None, f"{PRECISION} (default: the model's)")
+    ray_address: str | None = setting(
+        None, "cluster of --engine=ray (default: auto, else local)", goes_with="engine=ray"
+    )
+    run: tuple[str, ...] = setting(
+        (),
+        "run of another tool: TREC, .json or .parquet (docs/interchange.md); may be repeated",
+        metavar="[NAME=]FILE",
+    )
+
+
+SYSTEMS = settings_of(Systems)
+
+
+@dataclass(frozen=True)
+class Display:
+    """How scores are shown."""
+
+    format: str | None = setting(None, "terminal (default), markdown, csv or latex")
+    baseline: str | None = setting(None, "row to test the others against, by name or label (default: bm25)")
+    margin: float | None = setting(
+        None, "points: test whether systems are equivalent, within this difference of a measure in percent"
+    )
+    resample: Literal["queries", "papers", "both"] | None = setting(
+        None, "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
+    )
+    sort: str | None = setting(None, "rows by this measure, best first (default: as --model)", metavar="MEASURE")
+
+
+DISPLAY = settings_of(Display)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,8 @@
-"""The words of a command line: a parser of settings with one-line errors, and options as variables of ``make``.
-
-The Makefile exports ``MDCR_MAKE`` (the names of the variables on its command line), ``MDCR_MAKE_NAME`` (the value of
-each) and ``MDCR_GOALS`` (its goals). At least one goal must take a variable. Values are passed unexpanded and never
-parsed by a shell.
-"""
+"""The words of a command line: a parser of settings with one-line errors."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -110,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         others: list[str] = []
         if (named := commands.get(words[0]) if words else None) and named.passes:
             count = 1 if words[1:2] and words[1].startswith("-") else 2
-            valued, flags = set(named.options) - _flags(named), {*_flags(named), "-h"}
+            valued, flags = set(named.options) - flags_of(named), {*flags_of(named), "-h"}
             own, others = _parted(words[count:], valued, flags)
             words = [*words[:count], *own]
         if named and named.details and words[1:2] and words[1][0:1] != "-" and {"-h", "--help"} & {*words}:
@@ -161,54 +155,10 @@ class Parser(argparse.ArgumentParser):
         return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
 
 
-def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
-    """Return a command line with the variables of ``make`` as options; empty variables are left out.
-
-    Raises:
-        InputError: a variable is unknown, no goal takes it, or a flag is neither 0 nor 1.
-    """
-    command = words[0]
-    options_of = {name: variables(parser) for name, parser in commands.items()}
-    typed = {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
-    flags = _flags(commands[command])
-    stage = {"benchmark": "study"}.get(typed.get("STAGE", ""), typed.get("STAGE", ""))
-    if commands[command].passes and stage in commands:
-        options_of[command] = options_of[stage] | options_of[command]
-        flags |= _flags(commands[stage])
-    running = {command, *os.environ.get("MDCR_GOALS", "").split()}
-    options = []
-    for name, value in typed.items():
-        users = [user for user, options_by_name in options_of.items() if name in options_by_name]
-        if not users:
-            raise InputError(f"there is no variable {name}", nearest(name, sorted(set().union(*options_of.values()))))
-        if not running & set(users):
-            raise InputError(f"{name} must go with {', '.join(users)}, got {command}", "Leave it out")
-        if not value or command not in users:  # another goal takes it
-            continue
-        option = f"--{options_of[command][name]}"
-        if option not in flags:
-            options.append(f"{option}={value}")
-        elif value not in ("0", "1"):
-            raise InputError(f"{name}={value!r} is not understood", "Give 1, or leave it out")
-        elif value == "1":
-            options.append(option)
-    return [*words, *options]
-
-
-def variables(parser: Parser) -> dict[str, str]:
-    """Return the option of each variable that a command takes, without dashes."""
-    return {variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
-
-
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
     """Return a command line of ``mdcr`` with changed values of some options."""
     changed = [f"--{name}={value}" for name, value in changes.items()]
-    return shlex.join(["mdcr", *without(words, {f"--{name}" for name in changes}), *changed])
-
-
-def without(words: Sequence[str], options: Collection[str], flags: Collection[str] = ()) -> list[str]:
-    """Return the words of a command line without some options and their values, and without some flags."""
-    return _parted(words, options, flags)[1]
+    return shlex.join(["mdcr", *_parted(words, {f"--{name}" for name in changes}, ())[1], *changed])
 
 
 def _parted(words: Sequence[str], options: Collection[str], flags: Collection[str]) -> tuple[list[str], list[str]]:
@@ -223,11 +173,6 @@ def _parted(words: Sequence[str], options: Collection[str], flags: Collection[st
     return own, others
 
 
-def _flags(parser: Parser) -> set[str]:
+def flags_of(parser: Parser) -> set[str]:
     """Return the options of a command that take no value."""
     return {option for option, takes_value in parser.options.items() if not takes_value}
-
-
-def variable(option: str) -> str:
-    """Return the variable of ``make`` of an option."""
-    return option.removeprefix("--").upper().replace("-", "_")

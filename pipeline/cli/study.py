@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,10 @@ def read_chosen(options: argparse.Namespace) -> tuple[Study, Path, Any]:
     chosen = find(options.study)
     path = find_recipe(options.recipe) if options.recipe else chosen.default_recipe
     settings = with_settings(options.set)
-    recipe = read_recipe(path, chosen.recipe, _changes(options, chosen, settings))
+    typed = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
+    systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
+    changes = {**settings, **{name: value for name, value in typed.items() if value}, **systems}
+    recipe = read_recipe(path, chosen.recipe, changes)
     if options.model:
         refuse_kept(recipe, settings)
     return chosen, path, recipe
@@ -95,13 +97,6 @@ def present(
     for table in results.tables:
         print(render_table(table, **terminal()))
     print(folder)
-
-
-def _changes(options: argparse.Namespace, chosen: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe settings that the command line changes; ``settings`` are those of ``--set``."""
-    typed = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
-    systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
-    return {**settings, **{name: value for name, value in typed.items() if value}, **systems}
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:

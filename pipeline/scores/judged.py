@@ -16,8 +16,7 @@ from pipeline.core.workspace import JUDGED
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.judged import BANDS
 from pipeline.scores.tables import DIFFERENCE, Cell, Column, Table, cell, frame_table, grid, label_of
-from pipeline.stages.judge import pairs_of
-from pipeline.stages.labels import BY_CITATIONS, VALUES, labels_of
+from pipeline.stages.judge import BY_CITATIONS, VALUES, labels_of, pairs_of
 
 BY = {"judged": VALUES, "citations": BY_CITATIONS}
 """Files of the measures by what decides relevance."""
@@ -35,7 +34,7 @@ def stored_judged(root: Path, stage: str) -> list[Artifact]:
     return sorted(found, key=lambda artifact: (artifact.path / MANIFEST).stat().st_mtime_ns)
 
 
-def judged_frame(judged: Artifact, seed: int = 0) -> pl.DataFrame:
+def judged_frame(judged: Artifact) -> pl.DataFrame:
     """Return the estimates of an artifact of stage ``judged``, a row for each system, measure and kind of relevance.
 
     Columns ``by`` (a key of :data:`BY`), ``system``, ``measure``, those of
@@ -43,7 +42,7 @@ def judged_frame(judged: Artifact, seed: int = 0) -> pl.DataFrame:
     """
     values = pl.concat(pl.DataFrame(judged.arrow(file)).with_columns(pl.lit(by).alias("by")) for by, file in BY.items())
     design = Design(row=("system",), of=("by",))
-    return estimate(values, design, seed, (judged.manifest.config["systems"][0],))
+    return estimate(values, design, 0, (judged.manifest.config["systems"][0],))
 
 
 def stands_on(judged: Artifact) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -77,7 +76,7 @@ OPTIONAL = ("label", "year", "split", "seed", "depth", "sample")
 """Further columns; values that are not empty restrict the comparison."""
 
 
-def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) -> int:
+def check(path: Path, figures: pl.DataFrame, tolerance: float) -> int:
     """Compare figures with a golden table and return how many rows agree.
 
     Rows of systems that have no figure at all are skipped with a message.
@@ -85,15 +84,14 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     Args:
         path: CSV with the columns :data:`COLUMNS`, optionally :data:`OPTIONAL` and others, in any order; ``#`` starts a
             comment line.
-        records: the figures (:func:`pipeline.scores.summary.records`).
+        figures: figures with the columns :data:`pipeline.scores.summary.SUMMARY`, perhaps without those of display.
         tolerance: the largest difference allowed, a fraction.
 
     Raises:
         InputError: the table cannot be read, or has no row of a system that has figures.
         DriftError: a figure differs by more than the tolerance or was not measured; every such row is listed.
     """
-    systems = {record["system"] for record in records}
-    rows = _read_golden_table(path)
+    systems, rows = set(figures["system"]), _read_golden_table(path)
     checked = [row for row in rows if row["system"] in systems]
     if not checked:
         raise InputError(f"{path} has no row of {', '.join(sorted(systems))}", "Check the names of the systems")
@@ -101,8 +99,12 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
         say(f"{counted(len(rows) - len(checked), 'row')} of {path} are of systems without scores")
     drifted = []
     for row in checked:
-        expected = _number(row["value"])
-        values = _matching_figures(row, records)
+        try:
+            expected = number(row["value"])
+        except ValueError:
+            what = f"{row['value']!r} in the column value is not a number"
+            raise InputError(what, "Give a fraction such as 0.645") from None
+        values = _matching_figures(row, figures)
         if len(values) != 1 or abs(values[0] - expected) > tolerance:
             found = ", ".join(f"{value:.4f}" for value in values) or "nothing"
             drifted.append(f"{' '.join(filter(None, (row[name] for name in COLUMNS)))}: found {found}")
@@ -111,26 +113,16 @@ def check(path: Path, records: Sequence[Mapping[str, Any]], tolerance: float) ->
     return len(checked)
 
 
-def _matching_figures(row: Mapping[str, str], records: Sequence[Mapping[str, Any]]) -> list[float]:
+def _matching_figures(row: Mapping[str, str], figures: pl.DataFrame) -> list[float]:
     """Return the figures that match a row; if it states no sample, those over the most samples."""
-    size = row["size"] and parse_count(row["size"], "size")
-    key = (row["system"], row["field"] or None, str(parse_measures([row["measure"]])[0]))
-    matching = [
-        record
-        for record in records
-        if (record["system"], record["field"], record["measure"]) == key
-        and size in ("", record["size"])
-        and all(row[name] in ("", str(record[name])) for name in OPTIONAL)
-    ]
-    most_samples = max((len(record["samples"]) for record in matching), default=0)
-    return [record["value"] for record in matching if row["sample"] or len(record["samples"]) == most_samples]
-
-
-def _number(text: str) -> float:
-    try:
-        return number(text)
-    except ValueError:
-        raise InputError(f"{text!r} in the column value is not a number", "Give a fraction such as 0.645") from None
+    stated = {name: row[name] for name in OPTIONAL if row[name]} | {"system": row["system"]}
+    stated |= {"size": str(parse_count(row["size"], "size"))} if row["size"] else {}
+    stated |= {"measure": str(parse_measures([row["measure"]])[0])}
+    same = (pl.col(name).cast(pl.String) == value for name, value in stated.items())
+    matching = figures.filter(pl.col("field").eq_missing(pl.lit(row["field"] or None, pl.String)), *same)
+    samples = pl.col("samples").list.len()
+    chosen = matching.filter(pl.lit(bool(row["sample"])) | (samples == samples.max()))
+    return [value for (value,) in chosen.select("value").iter_rows()]
 
 
 def _read_golden_table(path: Path) -> list[dict[str, str]]:

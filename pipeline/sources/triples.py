@@ -121,7 +121,7 @@ def _errors(path: Path, form: Form) -> Iterator[None]:
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}", form.remedy) from error
     except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read as {form.name} ({str(error)[:200]})", form.remedy) from error
+        raise InputError(f"the {form.name} {path} cannot be read ({str(error)[:200]})", form.remedy) from error
 
 
 def _check_size(path: Path, form: Form, needed: float, memory: float) -> None:
@@ -269,9 +269,10 @@ def _nested(place: Path | str, numbers_of: Any) -> Triples:
     def rows() -> Iterator[Row]:
         position = itertools.count(1)
         for query, numbers in _members(place, numbers_of):
-            name = id_of(query, f"{place}: query {query!r}")
-            for document, number in _members(f"{place}: query {query!r}", numbers):
-                yield next(position), name, id_of(document, f"{place}: query {query!r}"), number
+            where = f"{place}: query {query!r}"
+            name = id_of(query, where)
+            for document, number in _members(where, numbers):
+                yield next(position), name, id_of(document, where), number
 
     return Triples(rows(), locate)
 

@@ -10,7 +10,8 @@ from pipeline.core.settings import setting, settings_of
 DEFAULT_DEPTH = 500
 """Default number of entries ranked per query (protocol 4)."""
 
-_PRECISION = "compute precision of encoders: fp32, fp16 or bf16"
+PRECISION = "compute precision of encoders: fp32, fp16 or bf16"
+"""Help of a setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,31 +45,6 @@ RANKED = settings_of(Ranked)
 
 
 @dataclass(frozen=True)
-class Systems:
-    """The systems of a command that ranks, and how their encoders compute."""
-
-    model: str | None = setting(
-        None,
-        "systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
-        "a folder, vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
-        "with a label for the tables: mine=/a/folder",
-    )
-    precision: str | None = setting(None, f"{_PRECISION} (default: the model's)")
-    ray_address: str | None = setting(
-        None, "cluster of --engine=ray (default: auto, else local)", goes_with="engine=ray"
-    )
-    run: tuple[str, ...] = setting(
-        (),
-        "run of another tool: TREC, .json or .parquet (docs/interchange.md); may be repeated",
-        metavar="[NAME=]FILE",
-    )
-
-
-SYSTEMS = settings_of(Systems)
-
-
-@dataclass(frozen=True)
 class Choice:
     """Which stored scores, beside the settings of their pools; None: any."""
 
@@ -79,7 +55,7 @@ class Choice:
         option="model",
     )
     depth: int | None = setting(None, "ranks kept of each query")
-    precision: str | None = setting(None, _PRECISION)
+    precision: str | None = setting(None, PRECISION)
     engine: str | None = setting(None, "exact, or an index beside it, such as faiss:HNSW32")
     missing_positives: Literal["ignore", "count"] | None = setting(
         None, "judged positives that the collection lacks: ignore or count"
@@ -88,21 +64,3 @@ class Choice:
 
 
 CHOICE = settings_of(Choice)
-
-
-@dataclass(frozen=True)
-class Display:
-    """How scores are shown."""
-
-    format: str | None = setting(None, "terminal (default), markdown, csv or latex")
-    baseline: str | None = setting(None, "row to test the others against, by name or label (default: bm25)")
-    margin: float | None = setting(
-        None, "points: test whether systems are equivalent, within this difference of a measure in percent"
-    )
-    resample: Literal["queries", "papers", "both"] | None = setting(
-        None, "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
-    )
-    sort: str | None = setting(None, "rows by this measure, best first (default: as --model)", metavar="MEASURE")
-
-
-DISPLAY = settings_of(Display)

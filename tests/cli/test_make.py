@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.arguments import parser
-from pipeline.cli.spelling import variable, variables
+from pipeline.cli.variables import variable, variables
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import commands, spelling
+from pipeline.cli import commands
+from pipeline.cli import variables as make
 from pipeline.cli.arguments import parser
 from pipeline.core.errors import InputError
 from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
 
 COMMANDS = parser()[1]
-TAKEN = [(name, *pair) for name, command in COMMANDS.items() for pair in spelling.variables(command).items()]
+TAKEN = [(name, *pair) for name, command in COMMANDS.items() for pair in make.variables(command).items()]
 POOL = "--corpus tiny --size 900 --queries 20 --samples 1"
 
 
@@ -27,12 +28,12 @@ def given(monkeypatch: pytest.MonkeyPatch, command: str, goals: str = "", **valu
     monkeypatch.setenv("MDCR_GOALS", goals or command)
     for name, value in values.items():
         monkeypatch.setenv(f"MDCR_MAKE_{name}", value)
-    return spelling.with_variables([command], COMMANDS)
+    return make.with_variables([command], COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_variable_and_others_are_refused(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    options = spelling.variables(COMMANDS[command])
+    options = make.variables(COMMANDS[command])
     for variable in {variable for _, variable, _ in TAKEN}:
         if option := options.get(variable):
             words = given(monkeypatch, command, **{variable: "1"})
