@@ -36,7 +36,6 @@ from pipeline.measure.statistics import (
     confidence_interval,
     equivalence,
     holm,
-    interval,
     interval_kind,
     mean_of_means,
     permutation_of_means,
@@ -65,8 +64,6 @@ class Design:
         group: groups of items whose means are averaged with equal weights, such as fields; None: one group.
         unit: items of one unit, such as a paper, are drawn and flipped together. If each unit has one item, items are.
         over: repetitions of an item, such as samples of candidates, of which the mean is taken first.
-        redrawn: repeated draws of an item's candidates, which are resampled together with the items
-            (:func:`pipeline.measure.statistics.interval`). Rows may lack items, in some draws or in all.
         resampled: resamples of each value, list<float64>, null if unknown. The items are then fixed, and their mean has
             the percentile interval of these. None: items are resampled.
         family: tests with equal values form a family of Holm's correction; None: those of a set and measure.
@@ -78,7 +75,6 @@ class Design:
     group: str | None = None
     unit: str | None = None
     over: str | None = None
-    redrawn: str | None = None
     resampled: str | None = None
     family: Sequence[str] | None = None
 
@@ -164,8 +160,7 @@ def estimate(
     """
     measure = [_MEASURE] if _MEASURE in values.columns else []
     keys = list(dict.fromkeys([*design.of, *design.row, *measure]))
-    if design.redrawn is None:
-        values = values.filter(pl.col("value").cast(pl.Float64).is_not_nan())
+    values = values.filter(pl.col("value").cast(pl.Float64).is_not_nan())
     if values.is_empty():
         return values.select(keys).hstack(pl.DataFrame(schema=ESTIMATE | (DIFFERENCE if baseline is not None else {})))
     sets = [_read(part, keys, design) for part in _sets(values, design, measure)]
@@ -219,14 +214,12 @@ class _Items(NamedTuple):
         rows: the keys of the rows.
         groups: values of each group, float64 ``[rows, repetitions, items]``, NaN where there is none.
         units: units of the items; None: each item is one.
-        redrawn: whether repetitions are draws of the candidates (:attr:`Design.redrawn`).
         resampled: resamples of the mean of each row, or NaN; None: items are resampled.
     """
 
     rows: pl.DataFrame
     groups: Groups
     units: Units | None
-    redrawn: bool
     resampled: list[Floats] | None
 
     @property
@@ -252,14 +245,14 @@ class _Items(NamedTuple):
 
 def _read(values: pl.DataFrame, keys: Sequence[str], design: Design) -> _Items:
     """Return the values of a set; rows and groups are in order of first appearance, items and repetitions rise."""
-    rows, repetition = values.select(keys).unique(maintain_order=True), design.over or design.redrawn
+    rows = values.select(keys).unique(maintain_order=True)
     numbered = values.join(rows.with_row_index("_row"), on=keys, nulls_equal=True, maintain_order="left").select(
         "_row",
-        _value=pl.col("value").cast(pl.Float64).fill_null(np.nan),
+        _value=pl.col("value").cast(pl.Float64),
         _group=pl.lit("") if design.group is None else pl.col(design.group).cast(pl.String).fill_null(""),
         _item=design.item,
         _unit=design.unit or design.item,
-        _repetition=pl.lit(0) if repetition is None else pl.col(repetition),
+        _repetition=pl.lit(0) if design.over is None else pl.col(design.over),
         _resampled=pl.lit(None) if design.resampled is None else pl.col(design.resampled),
     )
     groups, units = dict[str, Floats](), dict[str, list[Any]]()
@@ -271,9 +264,9 @@ def _read(values: pl.DataFrame, keys: Sequence[str], design: Design) -> _Items:
         array[tuple(cells[axis].to_numpy() for axis in ("_row", "_layer", "_column"))] = cells["_value"].to_numpy()
         lacking = np.isnan(array)
         complete = lacking.any(axis=2) == lacking.all(axis=2)  # all items of a repetition, or none
-        if not design.redrawn and (lacking.all(axis=(1, 2)).any() or not complete.all()):
+        if lacking.all(axis=(1, 2)).any() or not complete.all():
             raise InputError(f"the rows of {name or 'a pool'} must have values of the same items", "Score all on all")
-        if np.count_nonzero(~lacking) < cells["_value"].is_not_nan().sum():
+        if np.count_nonzero(~lacking) < len(cells):
             raise InputError(f"the rows of {name or 'a pool'} must have one value of an item, got several", "Leave one")
         groups[str(name)], units[str(name)] = array, items["_unit"].to_list()
     together = list(chain(*units.values()))
@@ -281,7 +274,7 @@ def _read(values: pl.DataFrame, keys: Sequence[str], design: Design) -> _Items:
     resampled = None if design.resampled is None else [
         _mean_resamples(of_row["_resampled"]) for of_row in numbered.partition_by("_row", maintain_order=True)
     ]  # fmt: skip
-    return _Items(rows, groups, units if by_unit else None, design.redrawn is not None, resampled)
+    return _Items(rows, groups, units if by_unit else None, resampled)
 
 
 def _mean_resamples(resampled: pl.Series) -> Floats:
@@ -329,12 +322,6 @@ def _over_repetitions(name: str, values: Floats, seed: int, draws: Draws) -> Flo
 
 def _estimates(items: _Items, seed: int, draws: Draws, keep_draws: bool) -> pl.DataFrame:
     """Return the columns :data:`ESTIMATE` of the rows of a set."""
-    if items.redrawn:
-        ((name, values),) = items.groups.items()
-        counts = (~np.isnan(values).all(axis=1)).sum(axis=1)
-        value, low, high = np.array([interval(of_row, seed, name) for of_row in values]).T
-        facts = {"items": counts, "units": counts, "interval": [interval_kind(int(count)) for count in counts]}
-        return _with_ends(pl.DataFrame({"value": value, "low": low, "high": high, **facts}, ESTIMATE).fill_nan(None))
     mean = _mean(items, seed, draws)
     count, groups = sum(values.shape[2] for values in items.groups.values()), len(items.groups)
     drawn = count if items.units is None else len({*chain(*items.units.values())})

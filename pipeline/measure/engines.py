@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -170,15 +170,8 @@ def above_chance(values: npt.ArrayLike, chance: npt.ArrayLike) -> npt.NDArray[np
     return np.divide(gains, 1 - expected, out=np.zeros_like(gains), where=expected < 1)
 
 
-_BLOCK_BYTES = 64 * 2**20
-"""Memory of the arrays of one call of ranx."""
-
-_PAIR_BYTES = 16
-_PADDING = (-1.0, 0.0)
-"""Row and grade that pad short lists; ranx ignores grades below 1."""
-
 Lists = npt.NDArray[np.float64]
-"""``[queries, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
+"""``[1, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
 
 _lock = threading.Lock()
 
@@ -199,46 +192,18 @@ def _by_ranx(qrels: Qrels, run: RankedRun, measures: Sequence[Measure]) -> npt.N
         if measure.share or measure.relevant > 1 or measure.gains or not MEASURES[measure.name].ranx:
             raise InputError(f"the measure must be one of ranx's, got {measure}", "Leave out --measure-engine=ranx")
     values = np.zeros((len(measures), len(qrels.offsets) - 1))
-    for queries in _blocks(qrels, run):
-        qrels_lists, run_lists = _qrels_lists(qrels, queries), _run_lists(run, queries)
+    for query in np.flatnonzero(run.retrieved()).tolist():
+        papers = run.rows[slice(*run.offsets[query : query + 2])]
+        judged = slice(*qrels.offsets[query : query + 2])
+        lists = _list_of(qrels.rows[judged], qrels.grades[judged]), _list_of(papers, np.arange(len(papers), 0, -1))
         for index, measure in enumerate(measures):
             with _lock:
-                values[index, queries] = _ranx_function(measure.name)(qrels_lists, run_lists, measure.cutoff or 0)
+                (values[index, query],) = _ranx_function(measure.name)(*lists, measure.cutoff or 0)
     return values
 
 
-def _blocks(qrels: Qrels, run: RankedRun) -> Iterator[npt.NDArray[np.int64]]:
-    """Yield blocks of queries with results, whose lists have equal length.
-
-    Padded lists would change precision and F1 without a cutoff, which divide by the length.
-    """
-    retrieved, positives = run.retrieved(), qrels.positives()
-    for length in np.unique(retrieved[retrieved > 0]):
-        queries = np.flatnonzero(retrieved == length)
-        width = int(length) + int(positives[queries].max())
-        step = max(1, _BLOCK_BYTES // (_PAIR_BYTES * width))
-        for start in range(0, len(queries), step):
-            yield queries[start : start + step]
-
-
-def _run_lists(run: RankedRun, queries: npt.NDArray[np.int64]) -> Lists:
-    depth = int(run.offsets[queries[0] + 1] - run.offsets[queries[0]])
-    lists = np.empty((len(queries), depth, 2))
-    lists[:, :, 0] = run.rows[run.offsets[queries][:, None] + np.arange(depth)]
-    lists[:, :, 1] = np.arange(depth, 0, -1)
-    return lists
-
-
-def _qrels_lists(qrels: Qrels, queries: npt.NDArray[np.int64]) -> Lists:
-    starts, lengths = qrels.offsets[queries], qrels.positives()[queries]
-    positions = np.arange(lengths.max())
-    filled = positions < lengths[:, None]
-    entries = (starts[:, None] + positions)[filled]
-    lists = np.empty((*filled.shape, 2))
-    lists[:] = _PADDING
-    lists[filled, 0] = qrels.rows[entries]
-    lists[filled, 1] = qrels.grades[entries]
-    return lists
+def _list_of(rows: npt.NDArray[np.uint32], values: npt.NDArray[np.integer]) -> Lists:
+    return np.stack([rows, values], axis=1).astype(np.float64)[None]
 
 
 def _ranx_function(name: str) -> Callable[[Lists, Lists, int], npt.NDArray[np.float64]]:

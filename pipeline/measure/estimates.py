@@ -52,16 +52,8 @@ def share_between(groups: Sequence[Floats]) -> Interval:
     return value, low, high
 
 
-class Contrast(NamedTuple):
-    """A weighted sum of group means.
-
-    Attributes:
-        groups: values of the groups, each float64 ``[values]``.
-        weights: weights of the means; two groups with 1 and -1 give the difference of their means.
-    """
-
-    groups: Sequence[Floats]
-    weights: Sequence[float]
+Contrast = tuple[Sequence[Floats], Sequence[float]]
+"""A weighted sum of group means: values of the groups, each float64 ``[values]``, and weights of their means."""
 
 
 def contrasts(sums: Sequence[Contrast], seed: int) -> pl.DataFrame:

@@ -84,8 +84,8 @@ def pair_p_values(
     threshold = np.abs(totals[first] - totals[second]) - 1e-12 * (sizes[first] + sizes[second])
     extreme = np.zeros(len(first), np.int64)
     ends = np.searchsorted(first, np.arange(len(values) + 1))
-    patterns, exact = sign_patterns(values.shape[1], permutations, seed, item)
-    for flipped in patterns:
+    exact = is_exact(values.shape[1], permutations)
+    for flipped in _sign_patterns(values.shape[1], permutations, seed, item):
         sums = totals[:, None] - 2 * (values @ flipped.T)
         for row, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             reached = np.abs(sums[row] - sums[second[start:end]]) >= threshold[start:end, None]
@@ -108,18 +108,8 @@ def least_p_value(queries: int, permutations: int) -> float:
     return 2.0 / 2**queries if is_exact(queries, permutations) else 1 / (permutations + 1)
 
 
-def sign_patterns(queries: int, permutations: int, seed: int, item: object) -> tuple[Iterator[Floats], bool]:
-    """Return blocks of sign patterns, float64 ``[patterns, queries]``, 1 for flipped signs, and whether all are tried.
-
-    Up to 13 queries, all patterns are tried if there are at most ``permutations``; else patterns are drawn.
-    """
-    require_queries(queries, permutations)
-    exact = is_exact(queries, permutations)
-    return (_all_signs(queries) if exact else _drawn_signs(queries, permutations, seed, item)), exact
-
-
 def is_exact(queries: int, permutations: int) -> bool:
-    """Return whether all sign patterns of ``queries`` are tried instead of drawn."""
+    """Return whether all sign patterns of ``queries`` are tried, as they are up to 13 queries, instead of drawn."""
     return queries <= _EXACT_QUERIES and 2**queries <= permutations
 
 
@@ -131,14 +121,13 @@ def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
     return "; ".join(drawn + [f"all {tried} sign patterns"] * bool(tried))
 
 
-def _all_signs(queries: int) -> Iterator[Floats]:
-    patterns = np.arange(2**queries)[:, None] >> np.arange(queries)
-    yield (patterns & 1).astype(np.float64)
-
-
-def _drawn_signs(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
-    random = generator(seed, "permutation", item)
-    width = -(-queries // 8)
+def _sign_patterns(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
+    """Yield blocks of sign patterns, float64 ``[patterns, queries]``, 1 for flipped signs."""
+    require_queries(queries, permutations)
+    if is_exact(queries, permutations):
+        yield (np.arange(2**queries)[:, None] >> np.arange(queries) & 1).astype(np.float64)
+        return
+    random, width = generator(seed, "permutation", item), -(-queries // 8)
     for block in blocks(permutations, queries):
         count = block.stop - block.start
         bits = np.unpackbits(np.frombuffer(random.bytes(count * width), np.uint8).reshape(count, width), axis=1)

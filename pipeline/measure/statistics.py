@@ -224,7 +224,7 @@ def _influence(groups: Groups, units: Units) -> Floats:
 
 
 def interval(values: Floats, seed: int, item: str = "") -> Interval:
-    """Return the mean over queries with its interval; NaN if no query has a value.
+    """Return the mean over queries with its interval; NaN if no query has a value. One query has no ends.
 
     Several draws of a query's candidates are averaged query by query. Then both draws and queries are resampled (the
     pigeonhole bootstrap, Owen 2007), with one draw fewer than there are, since few draws would make it too short.
@@ -241,6 +241,8 @@ def interval(values: Floats, seed: int, item: str = "") -> Interval:
     if not queries:
         return UNKNOWN
     of_query = (values.sum(axis=0) / present.sum(axis=0))[None]
+    if queries == 1:
+        return float(of_query.mean()), np.nan, np.nan
     if draws == 1:
         return mean_of_means({item: of_query}, seed).at(0)
     random, means = generator(seed, "draws", item), []
@@ -260,7 +262,6 @@ def permutation_of_means(
     seed: int,
     *,
     units: Units | None = None,
-    item: str | None = None,
     permutations: int = PERMUTATIONS,
     tests: int = 1,
 ) -> Floats:
@@ -269,12 +270,10 @@ def permutation_of_means(
     Signs are flipped query by query, or unit by unit; the weight of a query is inverse to the size of its group.
     ``tests`` counts the family over which the p-values are corrected.
     """
-    name = next(iter(changes)) if len(changes) == 1 else "fields"
+    item = next(iter(changes)) if len(changes) == 1 else "fields"
     weighted = {group: values / (values.shape[1] if len(changes) > 1 else 1) for group, values in changes.items()}
     flipped = np.concatenate(list(weighted.values()), axis=1) if units is None else by_unit(weighted, units)[0].sum(0)
-    return paired_permutation(
-        flipped, seed=seed, item=name if item is None else item, permutations=permutations, tests=tests
-    )
+    return paired_permutation(flipped, seed=seed, item=item, permutations=permutations, tests=tests)
 
 
 def standardised_effect(changes: Groups, units: Units | None = None) -> Floats:

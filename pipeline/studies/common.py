@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
@@ -18,8 +16,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.names import walk
-from pipeline.measure.design import Design, estimate
-from pipeline.measure.statistics import UNKNOWN, Floats, Interval
+from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.charts import charts, figures, heat
 from pipeline.scores.findings import findings
@@ -150,23 +147,6 @@ class ExternalPoolConfig(PoolConfig):
 
 BRACKETS = "Brackets: 95% interval."
 NO_GROUP = pl.lit("")
-
-
-def over_queries(values: Floats, seed: int, name: str = "") -> Interval:
-    """Return the mean over queries with its 95% interval; NaN if no query has a value.
-
-    Args:
-        values: float64 ``[queries]`` or, for repeated draws of candidates, ``[draws, queries]``; NaN for a query
-            without a value. Draws are resampled with the queries (:attr:`pipeline.measure.design.Design.redrawn`).
-        seed: seed of the bootstrap.
-        name: name of the set of queries, such as a field.
-    """
-    values = np.atleast_2d(values)
-    draw, query = (axis.ravel() for axis in np.indices(values.shape))
-    frame = pl.DataFrame({"draw": draw, "query": query, "value": values.ravel()}).with_columns(name=pl.lit(name))
-    mean = estimate(frame, Design(row=("name",), group="name", redrawn="draw"), seed)
-    value, low, high = mean.select(pl.col("value", "low", "high").fill_null(math.nan)).row(0) if len(mean) else UNKNOWN
-    return value, low, high
 
 
 def cells_of(

@@ -141,7 +141,7 @@ def _compared(
         weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
         first, second = (float(np.mean([group.mean() for group in side])) for side in (seen, unseen))
         counts = sum(map(len, seen)), sum(map(len, unseen))
-        yield system, strata, first, second, *counts, contrast or Contrast([*seen, *unseen], weights)
+        yield system, strata, first, second, *counts, contrast or ([*seen, *unseen], weights)
 
 
 def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Iterator[Comparison]:
@@ -180,8 +180,7 @@ def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings
     query_means = np.concatenate(parts)
     early, late = query_means[~np.isnan(query_means).any(axis=1)].T
     if len(early):
-        paired = Contrast([early - late], [1.0])
-        yield from _compared(system, "positives by year, later queries", [early], [late], paired)
+        yield from _compared(system, "positives by year, later queries", [early], [late], ([early - late], [1.0]))
 
 
 _COMPARED = dict.fromkeys(("system", "strata"), pl.String) | dict.fromkeys(("seen", "unseen"), pl.Float64)

@@ -20,9 +20,9 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.engines import precision_among
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation, share_between, share_of_clusters
 from pipeline.measure.inputs import Mask, query_of
-from pipeline.measure.statistics import Floats, simultaneous
+from pipeline.measure.statistics import Floats, interval, simultaneous
 from pipeline.scores.tables import Form, Table, Value, cell, grid
-from pipeline.studies.common import BRACKETS, over_queries, share
+from pipeline.studies.common import BRACKETS, share
 from pipeline.studies.large_scale.rankings import POOLS_NOTE, PoolRankings, scopes, systems_of
 
 _YEARS = 3  # years per stratum
@@ -112,12 +112,12 @@ def without_giveaways(
         }
         for system in systems:
             cost = values["matched negatives", system] - values["random negatives", system]
-            gains[f"{scope}: matched less random", system] = cell(*over_queries(cost, seed, scope))
+            gains[f"{scope}: matched less random", system] = cell(*interval(cost, seed, scope))
         for (kind, system), kind_values in values.items():
-            cells[f"{scope}: {kind}", system] = cell(*over_queries(kind_values, seed, scope))
+            cells[f"{scope}: {kind}", system] = cell(*interval(kind_values, seed, scope))
             if system != baseline and baseline in systems:
                 gain = kind_values - values[kind, baseline]
-                gains[f"{scope}: gain, {kind}", system] = cell(*over_queries(gain, seed, scope))
+                gains[f"{scope}: gain, {kind}", system] = cell(*interval(gain, seed, scope))
     notes = (
         "With text: papers without title or abstract are removed. Matched negatives: each positive has one negative "
         f"with or without an abstract as itself, of the same {_YEARS} years and like length; positives without one are "

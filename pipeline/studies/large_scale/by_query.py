@@ -12,13 +12,13 @@ import polars as pl
 from pipeline.core.config import format_count
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import ENOUGH, POWER, components, share_of_samples
-from pipeline.measure.statistics import RESAMPLES, Floats, Interval
+from pipeline.measure.statistics import RESAMPLES, Floats, Interval, interval
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import Table, cell, frame_table, grid
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import fused_names
-from pipeline.studies.common import BRACKETS, formatted, in_points, over_queries
+from pipeline.studies.common import BRACKETS, formatted, in_points
 from pipeline.studies.large_scale.published import published
 from pipeline.studies.large_scale.rankings import DATASET
 
@@ -201,7 +201,7 @@ def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
             for index in (0, -1) if positives else ():
                 random_score = random_precision(sizes[index], positives[index])
                 cells[label, f"random, {('smallest', 'largest')[index]}"] = cell(random_score)
-            figures = over_queries(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
+            figures = interval(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
             for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
                 low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
                 cells[label, column] = cell(value, low, high)
@@ -216,7 +216,7 @@ def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
     for group, system, sizes, values, _ in curves:
         grid = np.geomspace(sizes[0], sizes[-1], 20)
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
-        mean, *ends = zip(*(over_queries(of_size, seed, "curve") for of_size in values), strict=True)
+        mean, *ends = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
         low, high = ([None if np.isnan(end) else end for end in each] for each in ends)  # one query has no interval
         line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
         views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
@@ -239,7 +239,7 @@ def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], s
             "best part of each query": [best - values for values in parts],
         }
         for column, gains in columns.items():
-            figures = least([over_queries(gain, seed, field or "") for gain in gains])
+            figures = least([interval(gain, seed, field or "") for gain in gains])
             cells[f"{_name(field, size)} {system}", column] = cell(*figures)
     if cells:
         notes = (

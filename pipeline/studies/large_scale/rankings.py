@@ -11,13 +11,13 @@ import polars as pl
 
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.measure.inputs import Qrels, query_of
-from pipeline.measure.statistics import Floats
+from pipeline.measure.statistics import Floats, interval
 from pipeline.scores.facts import Gaps, gaps_of
 from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
 from pipeline.scores.tables import Cell, Table, cell, frame_table, grid
-from pipeline.studies.common import BRACKETS, over_queries, series
+from pipeline.studies.common import BRACKETS, series
 
 DATASET = "dataset"
 """Name of the dataset-level pools, in the fields of a recipe and in tables."""
@@ -90,7 +90,7 @@ def _over_queries(
             values = [values_of(pool, system, scope) for pool in pools]
             for name in values[0]:
                 over_pools = np.concatenate([pool_values[name] for pool_values in values])
-                cells[f"{scope} {system}", name] = cell(*over_queries(over_pools, seed, scope))
+                cells[f"{scope} {system}", name] = cell(*interval(over_pools, seed, scope))
     return cells
 
 
