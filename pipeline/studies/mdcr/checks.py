@@ -24,15 +24,15 @@ from pipeline.core.workspace import POOLS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.design import Design, Draws, estimate
-from pipeline.measure.estimates import POWER, detectable, queries_needed, tall, variance_interval
-from pipeline.measure.statistics import Floats, Groups, simultaneous
+from pipeline.measure.estimates import POWER, detectable, queries_needed, variance_interval
+from pipeline.measure.statistics import Floats, simultaneous
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.tables import DIFFERENCE, Cell, Form, Table, Value, cell, grid
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems
 from pipeline.stages.titles import stored_names
 from pipeline.studies.base import Study, StudyResult
-from pipeline.studies.common import check_baseline, named_by, require_made
+from pipeline.studies.common import cells_of, check_baseline, named_by, require_made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
 from pipeline.studies.mdcr.evaluation import evaluations_of_lists, read_evaluation
@@ -124,111 +124,104 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     yield [evaluation.ranking for evaluations in study_plan.lists.values() for evaluation in evaluations]
 
 
-_MACRO = Design(row=("system",), item="item", group="group")
+_OF_DRAW = Design(row=("system",), of=("draw",), item="query", group="field")
+_SHOWN = {OWN: "benchmark", MATCHED: MATCHED, LARGE: LARGE}
 
 
-class Precisions(NamedTuple):
-    """Average precision of every query.
+def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> pl.DataFrame:
+    """Return the average precision of every query: ``draw``, ``system``, ``field``, ``query``, ``value``.
 
-    Attributes:
-        systems: names of the systems, in order.
-        negative_systems: systems whose top negatives are in the benchmark.
-        values: float64 ``[systems, queries]`` by draw, negatives left out (``without bm25``) or :data:`LARGE`, and by
-            field.
-        seed: seed of the bootstrap; all figures share the resampled queries.
+    The draws are those of the plan, the field-level pools (:data:`LARGE`), and the benchmark without the negatives of
+    one system (``without bm25``).
     """
-
-    systems: tuple[str, ...]
-    negative_systems: tuple[str, ...]
-    values: Mapping[str, Groups]
-    seed: int
-
-    def macro(self, values: Groups) -> pl.DataFrame:
-        """Return the means over fields of values of all systems, in their order."""
-        return estimate(tall(values, pl.DataFrame({"system": self.systems})), _MACRO, self.seed)
-
-
-def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> Precisions:
-    """Return the average precision of every query, system and draw."""
-    all_types = {*study_plan.negative_systems, GRAPH, MOST_CITED, RANDOM}
-    left_out = {f"without {name}": all_types - {name} for name in study_plan.negative_systems}
-    rows: dict[str, dict[str, list[Floats]]] = {name: {} for name in (*study_plan.lists, *left_out, LARGE)}
+    names, left_out = stored_names(recipe.systems), study_plan.negative_systems
+    all_types, frames = {*left_out, GRAPH, MOST_CITED, RANDOM}, list[pl.DataFrame]()
+    without = {f"without {name}": all_types - {name} for name in left_out}
     for draw, evaluations in study_plan.lists.items():
-        for evaluation in evaluations:
+        for system, evaluation in zip(itertools.cycle(names), evaluations, strict=False):
             lists, ranking = read_evaluation(workspace, evaluation)
-            for name, types in {draw: None, **(left_out if draw == OWN else {})}.items():
-                rows[name].setdefault(lists.field, []).append(lists.values(ranking, ["map"], types)[0])
+            for name, types in {draw: None, **(without if draw == OWN else {})}.items():
+                (precision,) = lists.values(ranking, ["map"], types)
+                facts = {"draw": pl.lit(name), "system": pl.lit(system), "field": pl.lit(lists.field)}
+                frames.append(pl.DataFrame({"value": precision}).with_row_index("query").with_columns(**facts))
     scores = values(runs_of(workspace.runner, study_plan.large)).filter(measure="map")
-    for (field, _), system_values in scores.group_by("field", "system", maintain_order=True):
-        rows[LARGE].setdefault(str(field), []).append(system_values.sort("query")["value"].to_numpy())
-    by_field = {
-        name: {field: np.stack(field_rows) for field, field_rows in fields.items()} for name, fields in rows.items()
-    }
-    return Precisions(stored_names(recipe.systems), study_plan.negative_systems, by_field, recipe.seed)
+    named = dict(zip(scores["system"].unique(maintain_order=True), names, strict=True))
+    large = scores.with_columns(pl.col("system").replace_strict(named), draw=pl.lit(LARGE))
+    columns = "draw", "system", "field", pl.col("query").cast(pl.Int64), "value"
+    return pl.concat(frame.select(columns) for frame in (*frames, large))
 
 
-def redraw_table(precisions: Precisions, rebuilds: int) -> Table:
+def redraw_table(precisions: pl.DataFrame, recipe: Recipe) -> Table:
     """Return the MAP of each system in the benchmark, over its rebuilds, with matched negatives and in large pools.
 
     Negatives are drawn query by query, so the variance between queries includes that of the draws.
     """
-    draws = [str(draw) for draw in range(1, rebuilds + 1)]
-    over_draws = {
-        field: np.mean([precisions.values[draw][field] for draw in draws], axis=0) for field in precisions.values[OWN]
-    }
-    means = {
-        "benchmark": precisions.macro(precisions.values[OWN]), "rebuilds": precisions.macro(over_draws),
-        MATCHED: precisions.macro(precisions.values[MATCHED]), LARGE: precisions.macro(precisions.values[LARGE]),
-    }  # fmt: skip
-    rebuild_means = np.stack([precisions.macro(precisions.values[draw])["value"] for draw in draws], axis=1)
-    cells = {}
-    for position, system in enumerate(precisions.systems):
-        deviations = {"rebuilds": float(rebuild_means[position].std(ddof=1)) if rebuilds > 1 else None}
-        for name, mean in means.items():
-            value, low, high = mean.select("value", "low", "high").row(position)
-            cells[system, name] = Cell(value, low, high, deviations.get(name))
+    over_draws = dataclasses.replace(_OF_DRAW, of=(), over="draw")
+    rebuilt, means = _rebuilds(precisions, recipe), _rebuild_means(precisions, recipe)
+    deviation = pl.Series(means.std(axis=1, ddof=1) if recipe.rebuilds > 1 else [None] * len(means))
+    shown = pl.concat(
+        [
+            estimate(precisions.filter(pl.col("draw").is_in(list(_SHOWN))), _OF_DRAW, recipe.seed),
+            estimate(rebuilt, over_draws, recipe.seed).with_columns(draw=pl.lit("rebuilds"), deviation=deviation),
+        ],
+        how="diagonal",
+    )
+    systems, draws = pl.Enum(shown["system"].unique(maintain_order=True)), pl.Enum([OWN, "rebuilds", MATCHED, LARGE])
+    shown = shown.sort(pl.col("system").cast(systems), pl.col("draw").cast(draws))
     notes = (
         "Percent: MAP, mean over fields [95% interval over queries and their negatives].",
         "benchmark: the benchmark's own lists, each draw ranked by itself; systems that are fitted (LSA, words) are "
         "fitted on its corpus, where mdcr eval fits them on its texts.",
-        f"rebuilds: mean ± standard deviation over {rebuilds} other draws of the negatives. matched: negatives of "
-        "every system. large: the field-level pools.",
+        f"rebuilds: mean ± standard deviation over {recipe.rebuilds} other draws of the negatives. matched: negatives "
+        "of every system. large: the field-level pools.",
     )
+    cells = cells_of(shown, "system", pl.col("draw").replace(_SHOWN))
     return grid("redraws", "Systems under other candidates", "system", cells, notes)
 
 
-def order_table(precisions: Precisions, rebuilds: int) -> Table:
+def _rebuilds(precisions: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
+    """Return the values of the further draws."""
+    return precisions.filter(pl.col("draw").is_in([str(draw) for draw in range(1, recipe.rebuilds + 1)]))
+
+
+def _rebuild_means(precisions: pl.DataFrame, recipe: Recipe) -> Floats:
+    """Return the mean of each system over fields in each further draw, float64 ``[systems, draws]``."""
+    means = estimate(_rebuilds(precisions, recipe), _OF_DRAW, recipe.seed)
+    return np.ascontiguousarray(means.pivot("draw", index="system", values="value").drop("system").to_numpy())
+
+
+def order_table(precisions: pl.DataFrame, recipe: Recipe) -> Table:
     """Return the difference of each two systems in the benchmark and with other candidates.
 
     The first of a pair is better in the benchmark; the intervals of a column hold simultaneously.
     """
-    names, in_benchmark = precisions.systems, precisions.macro(precisions.values[OWN])["value"]
-    pairs = [
-        (first, second) if in_benchmark[first] >= in_benchmark[second] else (second, first)
-        for first, second in itertools.combinations(range(len(names)), 2)
+    shown = precisions.filter(pl.col("draw").is_in(list(_SHOWN)))
+    in_benchmark = estimate(shown.filter(draw=OWN), _OF_DRAW, recipe.seed)["value"]
+    names, rebuilt = shown["system"].unique(maintain_order=True), _rebuild_means(precisions, recipe)
+    pairs = {
+        f"{names[first]} over {names[second]}": (first, second)
+        for pair in itertools.combinations(range(len(names)), 2)
+        for first, second in [sorted(pair, key=lambda place: -in_benchmark[place])]
+    }
+    rows = [
+        (label, side, names[place]) for side in (0, 1) for label, places in pairs.items() for place in [places[side]]
     ]
-    rebuild_means = [precisions.macro(precisions.values[str(draw)])["value"] for draw in range(1, rebuilds + 1)]
-    labels, cells = [f"{names[first]} over {names[second]}" for first, second in pairs], dict[tuple[str, str], Value]()
-    sides = pl.DataFrame({"pair": [*labels, *labels], "side": ["first"] * len(pairs) + ["second"] * len(pairs)})
-    design, draws = dataclasses.replace(_MACRO, row=("pair", "side")), Draws(level=simultaneous(len(pairs)))
-    against = {(label, "first"): (label, "second") for label in labels}
-    members = [side for pair in zip(*pairs, strict=True) for side in pair]
-    differences = {
-        name: estimate(
-            tall({field: of_field[members] for field, of_field in precisions.values[draw].items()}, sides),
-            design, precisions.seed, against, draws,
-        ).filter(side="first")
-        for name, draw in (("benchmark", OWN), (MATCHED, MATCHED), (LARGE, LARGE))
-    }  # fmt: skip
-    for position, (label, (first, second)) in enumerate(zip(labels, pairs, strict=True)):
-        for name, of_draw in differences.items():
-            value, low, high = of_draw.select("difference", "difference_low", "difference_high").row(position)
-            cells[label, name] = Cell(value, low, high, form=DIFFERENCE)
-            if name == "benchmark":
-                effect = of_draw["effect"][position]
-                cells[label, "effect"] = None if effect is None else Cell(effect, form=Form(1, "+.2f"))
-        share = float(np.mean([mean[first] > mean[second] for mean in rebuild_means]))
-        cells[label, f"{rebuilds} rebuilds"] = Cell(share, form=Form(1, ".0%"))
+    sides = pl.DataFrame(rows, ["pair", "side", "system"], orient="row").join(
+        shown, on="system", maintain_order="left_right"
+    )
+    design, draws = dataclasses.replace(_OF_DRAW, row=("pair", "side")), Draws(level=simultaneous(len(pairs)))
+    found = estimate(sides, design, recipe.seed, {(label, 0): (label, 1) for label in pairs}, draws).filter(side=0)
+    of_pair = {(row["pair"], row["draw"]): row for row in found.iter_rows(named=True)}
+    cells = dict[tuple[str, str], Value]()
+    for label, (first, second) in pairs.items():
+        for draw, name in _SHOWN.items():
+            row = of_pair[label, draw]
+            ends = (row[f"difference{end}"] for end in ("", "_low", "_high"))
+            cells[label, name] = cell(*ends, form=DIFFERENCE)
+            if draw == OWN:
+                cells[label, "effect"] = cell(row["effect"], form=Form(1, "+.2f"))
+        share = float(np.mean(rebuilt[first] > rebuilt[second]))
+        cells[label, f"{recipe.rebuilds} rebuilds"] = Cell(share, form=Form(1, ".0%"))
     notes = (
         f"Points of MAP, mean over fields [intervals that hold for all {len(pairs)} pairs of a column with 95%, "
         "Bonferroni].",
@@ -257,30 +250,27 @@ def own_cost(gains: Mapping[str, Mapping[str, Floats]], system: str, others: Seq
     return np.mean(excess, axis=0) if excess else None
 
 
-def bias_table(precisions: Precisions) -> Table:
+def bias_table(precisions: pl.DataFrame, recipe: Recipe) -> Table:
     """Return the gain of each system when the negatives of one system are left out."""
-    cells, sources = {}, precisions.negative_systems
-    gains = {
-        field: {
-            system: {name: precisions.values[f"without {name}"][field][row] - in_benchmark[row] for name in sources}
-            for row, system in enumerate(precisions.systems)
-        }
-        for field, in_benchmark in precisions.values[OWN].items()
+    without = precisions.filter(pl.col("draw").str.starts_with("without ") | (pl.col("draw") == OWN))
+    wide = without.pivot("draw", index=["system", "field", "query"], values="value")
+    sources = [name.removeprefix("without ") for name in wide.columns[4:]]
+    by_system = {
+        str(name): of for (name,), of in wide.partition_by("system", as_dict=True, maintain_order=True).items()
     }
-    unfused = [system.name for system in parse_systems(",".join(precisions.systems)) if len(system.leaves) == 1]
-    for system in precisions.systems:
-        changes = {name: {field: field_gains[system][name] for field, field_gains in gains.items()} for name in sources}
-        if system in changes:
-            others = [name for name in unfused if name != system]
-            excess = {field: own_cost(field_gains, system, others) for field, field_gains in gains.items()}
-            changes[_OWN_COST] = {field: values for field, values in excess.items() if values is not None}
-        for name, change in changes.items():
-            if change:
-                gain = tall(
-                    {field: values[None] for field, values in change.items()}, pl.DataFrame({"system": [system]})
-                )
-                figures = estimate(gain, _MACRO, precisions.seed).select("value", "low", "high").row(0)
-                cells[system, name] = Cell(*figures)
+    gains = {
+        system: {name: (of[f"without {name}"] - of[OWN]).to_numpy() for name in sources}
+        for system, of in by_system.items()
+    }
+    unfused = [system.name for system in parse_systems(",".join(gains)) if len(system.leaves) == 1]
+    frames = []
+    for system, of in by_system.items():
+        own = own_cost(gains, system, [name for name in unfused if name != system]) if system in sources else None
+        changes = gains[system] | ({} if own is None else {_OWN_COST: own})
+        facts = of.select("system", "field", "query")
+        frames += [facts.with_columns(name=pl.lit(name), value=change) for name, change in changes.items()]
+    design = dataclasses.replace(_OF_DRAW, row=("system", "name"), of=())
+    cells = cells_of(estimate(pl.concat(frames), design, recipe.seed), "system", "name")
     notes = (
         "Points of MAP that a system gains without one system's negatives, mean over fields [95% interval].",
         f"{_OWN_COST}: how much more its own negatives cost it than those of the others, less the same difference for "
@@ -289,22 +279,23 @@ def bias_table(precisions: Precisions) -> Table:
     return grid("bias", "Whose negatives are left out", "system", cells, notes)
 
 
-def power_table(precisions: Precisions, baseline: str, differences: Sequence[float]) -> Table:
+def power_table(precisions: pl.DataFrame, recipe: Recipe) -> Table:
     """Return the queries that each field needs to detect a difference, and the difference that its queries detect.
 
     Differences are to the baseline. The test is the first step of Holm's correction over the fields.
     """
-    baseline_position, cells, fields = precisions.systems.index(baseline), {}, precisions.values[OWN]
-    first_alpha = ALPHA / len(fields)
+    wide = precisions.filter(draw=OWN).pivot("system", index=["field", "query"], values="value")
+    fields, systems, cells = wide.partition_by("field", maintain_order=True), wide.columns[2:], {}
+    baseline, first_alpha = named_by(recipe.baseline, systems), ALPHA / len(fields)
     tests = {"one test": ALPHA, f"first of {len(fields)}": first_alpha}
-    for position, system in enumerate(precisions.systems):
-        for field, of_systems in fields.items() if position != baseline_position else ():
-            label, queries = f"{system}, {field}", of_systems.shape[1]
-            variances = variance_interval(of_systems[position] - of_systems[baseline_position])
+    for system, of_field in itertools.product(systems, fields):
+        if system != baseline:
+            label = f"{system}, {of_field['field'][0]}"
+            variances = variance_interval((of_field[system] - of_field[baseline]).to_numpy())
             for name, alpha in tests.items():
-                shown = (100 * detectable(variance, queries, alpha) for variance in variances)
+                shown = (100 * detectable(variance, len(of_field), alpha) for variance in variances)
                 cells[label, f"points detected, {name}"] = cell(*shown, form=Form(1, ",.1f"))
-            for difference in differences:
+            for difference in recipe.differences:
                 needed = (queries_needed(variance, difference, first_alpha) for variance in variances)
                 cells[label, f"{100 * difference:g} points"] = cell(*needed, form=Form(1, ",.0f"))
     notes = (
@@ -320,12 +311,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
     study_plan = plan(workspace, recipe)
     precisions = average_precisions(workspace, recipe, study_plan)
-    tables = [
-        redraw_table(precisions, recipe.rebuilds),
-        order_table(precisions, recipe.rebuilds),
-        bias_table(precisions),
-        power_table(precisions, named_by(recipe.baseline, precisions.systems), recipe.differences),
-    ]
+    tables = [table(precisions, recipe) for table in (redraw_table, order_table, bias_table, power_table)]
     return StudyResult(tables, sources=[study_plan.benchmark.name])
 
 
