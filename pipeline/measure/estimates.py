@@ -187,40 +187,38 @@ def variance_interval(values: Floats) -> Interval:
     return variance, scale * variance * float(np.exp(-error)), scale * variance * float(np.exp(error))
 
 
-def queries_needed(variance: float, difference: float, alpha: float, power: float = POWER) -> float:
+def _quantiles(alpha: float) -> tuple[float, float]:
+    """Return the normal quantiles of ``1 - alpha / 2`` and of the power (:data:`POWER`)."""
+    return NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(POWER)
+
+
+def queries_needed(variance: float, difference: float, alpha: float) -> float:
     """Return the number of queries that detect a mean difference by a paired two-sided test (Guenther 1981).
 
     Args:
         variance: variance of the queries' differences.
-        difference: mean difference.
+        difference: mean difference, which is detected with probability :data:`POWER`.
         alpha: level of the test; the first step of Holm's correction over m tests has ``0.05 / m``.
-        power: probability of detection.
     """
-    normal = NormalDist()
-    tail = normal.inv_cdf(1 - alpha / 2)
-    return (tail + normal.inv_cdf(power)) ** 2 * variance / difference**2 + tail**2 / 2
+    tail, power = _quantiles(alpha)
+    return (tail + power) ** 2 * variance / difference**2 + tail**2 / 2
 
 
-def detectable(variance: float, queries: int, alpha: float, power: float = POWER) -> float:
+def detectable(variance: float, queries: int, alpha: float) -> float:
     """Return the mean difference that ``queries`` detect, in units of the values: :func:`queries_needed` inverted."""
-    normal = NormalDist()
-    tail = normal.inv_cdf(1 - alpha / 2)
+    tail, power = _quantiles(alpha)
     remaining = queries - tail**2 / 2
-    return (tail + normal.inv_cdf(power)) * float(np.sqrt(variance / remaining)) if remaining > 0 else np.nan
+    return (tail + power) * float(np.sqrt(variance / remaining)) if remaining > 0 else np.nan
 
 
-def smallest_shown(error: float, alpha: float, power: float = POWER) -> float:
-    """Return the smallest mean difference that a paired two-sided test shows with probability ``power``.
-
-    It is the sum of the normal quantiles of ``1 - alpha / 2`` and ``power``, times the standard error.
+def smallest_shown(error: float, alpha: float) -> float:
+    """Return the smallest mean difference that a paired two-sided test shows with probability :data:`POWER`.
 
     Args:
         error: standard error of the mean difference (:func:`pipeline.measure.statistics.standard_error`).
         alpha: level of the test; the first step of Holm's correction over m tests has ``0.05 / m``.
-        power: probability that a difference of this size is found.
     """
-    normal = NormalDist()
-    return (normal.inv_cdf(1 - alpha / 2) + normal.inv_cdf(power)) * error
+    return sum(_quantiles(alpha)) * error
 
 
 def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.integer]) -> Interval:

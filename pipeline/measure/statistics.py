@@ -72,9 +72,9 @@ def intervals_text(kinds: Iterable[str], level: float = LEVEL) -> str:
     return f"{level:.0%} {' or '.join(kinds)} interval" if kinds else "no interval (one query)"
 
 
-def simultaneous(intervals: int, level: float = LEVEL) -> float:
-    """Return the level of each of several intervals so that all hold jointly with ``level`` (Bonferroni)."""
-    return 1 - (1 - level) / max(intervals, 1)
+def simultaneous(intervals: int) -> float:
+    """Return the level of each of several intervals so that all hold jointly with :data:`LEVEL` (Bonferroni)."""
+    return 1 - (1 - LEVEL) / max(intervals, 1)
 
 
 def _resamples(queries: int, groups: int, level: float) -> int:

@@ -92,6 +92,11 @@ class Study:
         return self.own_recipe or RECIPES / f"{self.name}.toml"
 
 
+def no_tasks(_workspace: Workspace, _recipe: Any) -> Iterator[Sequence[Task]]:
+    """Yield nothing: batches of a study of results that other commands or tools made."""
+    yield from ()
+
+
 STUDIES = {
     "pool_size": ".pool_size",
     "neighbours": ".neighbours.study",

@@ -130,13 +130,11 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
 def details_of(cls: type[Any], path: Path) -> dict[str, str]:
     """Return what each setting of a recipe means, with its value in the recipe at ``path`` or its default."""
     given = {name: declared.usual for name, declared in SETTINGS.items()}
-    given |= {name: _typed(value) for name, value in _values(path).items()}
+    values = _values(path).items()
+    given |= {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for name, value in values
+    }
     return {name: f"{text} (default: {given[name]})" if given.get(name) else text for name, text in helps(cls).items()}
-
-
-def _typed(value: Any) -> str:
-    """Return a value of a recipe as ``--set`` takes it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def pools_of(recipe: Any) -> dict[str, Any]:

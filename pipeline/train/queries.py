@@ -107,13 +107,9 @@ def queries_task(root: Path, corpus: Artifact, draw: Draw) -> Task:
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return {**_write(Corpus(inputs["corpus"]), config, excluded, out), **excluded_counts}
 
-    slug_parts = [
-        corpus.manifest.slug,
-        (draw.field or "").lower().replace(" ", "-"),
-        f"to-{draw.until}" if draw.until else "",
-        str(draw.queries),
-    ]
-    return Task("queries", 1, TRAINING, "-".join(filter(None, slug_parts)), config, {"corpus": corpus}, run)
+    field, until = (draw.field or "").lower().replace(" ", "-"), f"to-{draw.until}" if draw.until else ""
+    slug = "-".join(filter(None, [corpus.manifest.slug, field, until, str(draw.queries)]))
+    return Task("queries", 1, TRAINING, slug, config, {"corpus": corpus}, run)
 
 
 def _allowed_years(corpus: Corpus, until: int | None) -> Mask:

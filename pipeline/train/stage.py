@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.api import Workspace, selection
 from pipeline.core import files, provenance
@@ -33,9 +33,6 @@ from pipeline.train.queries import queries_task
 from pipeline.train.recipe import DRAW, Draw, Recipe, Settings
 from pipeline.train.tasks import task_of, training_files
 from pipeline.train.triplets import triplets_task
-
-if TYPE_CHECKING:
-    from pipeline.train.examples import Examples
 
 _DEPTH = 100
 _PACKAGES = ("accelerate", "datasets", "peft", "safetensors", "sentence-transformers")
@@ -104,10 +101,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
             derived["queries"] = triplets.inputs["pool"]
     sums = {name: _checksum(path, path.stat().st_mtime_ns) for name, path in paths.items()}
     config = TrainConfig(base.spec, recipe.settings, recipe.tasks, sums)
-
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return _train(name, base, config, folder, inputs, out, resources)
-
+    run = partial(_train, name, base, config, folder)
     return Task("train", 3, MODELS, name, config, inputs, run, derived=derived)
 
 
@@ -167,7 +161,8 @@ def _fit(
     import torch
 
     from pipeline.train.architectures import Architecture
-    from pipeline.train.examples import Writer
+    from pipeline.train.examples import Writer, citation_examples
+    from pipeline.train.tasks import task_examples
     from pipeline.train.trainer import DTYPES, train
     from pipeline.train.validation import PoolEvaluator
 
@@ -177,8 +172,13 @@ def _fit(
         raise TypeError(f"{base.name} is not a transformer")
     architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
     writer = Writer(spec, architecture.model.tokenizer, architecture.coded)
-    sets = _sets(config, folder, inputs, work, writer)
-    evaluator = None
+    sets, evaluator = [], None
+    if "triplets" in inputs:
+        sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, settings.loss))
+    if folder is not None:
+        fields = dataclasses.replace(writer, spec=dataclasses.replace(spec, template="fields-sep"))
+        chosen = settings.examples, settings.seed
+        sets += [task_examples(task_of(name), folder, fields, work, *chosen) for name in config.tasks]
     if "pool" in inputs:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
@@ -186,20 +186,6 @@ def _fit(
     if rank == 0:
         architecture.save(model_folder)
     return counts
-
-
-def _sets(config: TrainConfig, folder: Folder | None, inputs: Inputs, work: Workdir, writer: Any) -> list[Examples]:
-    from pipeline.train.examples import citation_examples
-    from pipeline.train.tasks import task_examples
-
-    sets = []
-    if "triplets" in inputs:
-        sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, config.settings.loss))
-    if folder is not None:
-        fields = dataclasses.replace(writer, spec=dataclasses.replace(writer.spec, template="fields-sep"))
-        chosen = config.settings.examples, config.settings.seed
-        sets += [task_examples(task_of(name), folder, fields, work, *chosen) for name in config.tasks]
-    return sets
 
 
 def model_folder(artifact: Artifact) -> Path:

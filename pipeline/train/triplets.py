@@ -7,9 +7,10 @@ negatives mined from a ranking, and pairs, whose negatives are the other positiv
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +25,9 @@ from pipeline.core.schema import TRIPLETS
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import TRAINING
-from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
 from pipeline.stages.ranking_file import open_pool
-from pipeline.train.draws import KINDS, Drawing, Lists, Mix, QueryBlock, part
+from pipeline.train.draws import KINDS, Drawing, Mix, QueryBlock, part
 from pipeline.train.neighbours import Neighbours
 from pipeline.train.recipe import Draw
 
@@ -117,94 +117,66 @@ def triplets_task(
     config = TripletConfig(
         recipe, mix, (low_rank, high_rank), positive_ranks if scincl else (0, 0), dimension if scincl else 0, draw.seed
     )
-
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return _write(inputs, config, out)
-
     inputs_of: dict[str, Task | Artifact] = {"corpus": corpus, "pool": queries}
     if ranking is not None:
         inputs_of["ranking"] = ranking
-    return Task("triplets", 1, TRAINING, f"{recipe}-{queries.slug}", config, inputs_of, run)
+    slug = f"{recipe}-{queries.slug}"
+    return Task("triplets", 1, TRAINING, slug, config, inputs_of, partial(_write, config))
 
 
-class _Source(NamedTuple):
-    """Sources of a draw: the positives of queries in CSR form, a ranking, and a citation embedding."""
-
-    offsets: Ints
-    positives: Rows
-    ranked: tuple[Ints, Rows]
-    neighbours: Neighbours | None
-
-    def block(self, pool: Pool, config: TripletConfig, start: int, stop: int) -> QueryBlock:
-        rows = pool.query_rows[start:stop]
-        if self.neighbours is not None:
-            return QueryBlock(rows, *self.neighbours.bands(rows, [config.positive_ranks, config.ranks]))
-        ranked = part(*self.ranked, start, stop) if len(self.ranked[1]) else Lists(np.zeros(0, np.int64), rows[:0])
-        return QueryBlock(rows, part(self.offsets, self.positives, start, stop), ranked)
-
-
-def _write(inputs: Inputs, config: TripletConfig, out: Workdir) -> Counts:
-    pool = open_pool(inputs)
-    queries = len(pool.query_rows)
-    source = _open(inputs, pool, config, out)
-    drawing = Drawing(pool.corpus, pool.candidates, config.mix, config.seed)
-    starts = range(0, queries, _SHARD)
-    with Progress(queries, "triplets", "queries") as progress:
-        for shard, start in enumerate(starts):
-            stop, counts = min(start + _SHARD, queries), Counter[str]()
-            if not out.done(_file_name(shard)):
-                batches = list(_draw(drawing, source, pool, config, start, stop, counts))
-                out.arrow(
-                    _file_name(shard), pa.Table.from_batches(batches, TRIPLETS).unify_dictionaries(), TRIPLETS, **counts
-                )
-            progress.add(stop - start)
-    total = Counter[str]()
-    for shard in range(len(starts)):
-        total.update(out.counts(_file_name(shard)))
-    return {"queries": queries, **{name: total[name] for name in sorted(total)}}
-
-
-def _file_name(shard: int) -> str:
-    return f"triplets-{shard:05d}.arrow"
-
-
-def _open(inputs: Inputs, pool: Pool, config: TripletConfig, out: Workdir) -> _Source:
-    qrels, queries = pool.qrels, len(pool.query_rows)
-    offsets = offsets_of(qrels.column("query").to_numpy(), queries)
-    ranked = np.zeros(1, np.int64), pool.query_rows[:0]
+def _write(config: TripletConfig, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    pool, total, neighbours = open_pool(inputs), Counter[str](), None
+    queries, qrels = len(pool.query_rows), pool.qrels
+    cited = offsets_of(qrels.column("query").to_numpy(), queries), qrels.column("row").to_numpy()
+    ranked = np.zeros(queries + 1, np.int64), pool.query_rows[:0]
     if "ranking" in inputs:
         table = inputs["ranking"].arrow("ranking.arrow")
-        rank = table.column("rank").to_numpy()
+        query, row, rank = (table.column(name).to_numpy() for name in ("query", "row", "rank"))
         in_band = (rank >= config.ranks[0]) & (rank <= config.ranks[1])
-        ranked = offsets_of(table.column("query").to_numpy()[in_band], queries), table.column("row").to_numpy()[in_band]
-    neighbours = None
+        ranked = offsets_of(query[in_band], queries), row[in_band]
     if config.dimension:
         path = out.scratch() / "embedding.npy"
         neighbours = Neighbours(pool.corpus, pool.candidates, path, dimension=config.dimension, seed=config.seed)
-    return _Source(offsets, qrels.column("row").to_numpy(), ranked, neighbours)
+    drawing = Drawing(pool.corpus, pool.candidates, config.mix, config.seed)
+
+    def block_of(rows: Rows, start: int, stop: int) -> QueryBlock:
+        if neighbours is not None:
+            return QueryBlock(rows, *neighbours.bands(rows, [config.positive_ranks, config.ranks]))
+        return QueryBlock(rows, part(*cited, start, stop), part(*ranked, start, stop))
+
+    def draw(start: int, stop: int, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
+        for block in slices(drawing.work(*part(*cited, start, stop), stop - start), stop - start, _CITATIONS):
+            low, high = start + block.start, start + block.stop
+            rows = pool.query_rows[low:high]
+            yield _batch(rows, *drawing.draw(block_of(rows, low, high)), config.mix.kinds, counts)
+
+    with Progress(queries, "triplets", "queries") as progress:
+        for shard, start in enumerate(range(0, queries, _SHARD)):
+            name, stop, counts = f"triplets-{shard:05d}.arrow", min(start + _SHARD, queries), Counter[str]()
+            if not out.done(name):
+                batches = list(draw(start, stop, counts))
+                out.arrow(name, pa.Table.from_batches(batches, TRIPLETS).unify_dictionaries(), TRIPLETS, **counts)
+            total.update(out.counts(name))
+            progress.add(stop - start)
+    return {"queries": queries, **{name: total[name] for name in sorted(total)}}
 
 
-def _draw(
-    drawing: Drawing, source: _Source, pool: Pool, config: TripletConfig, start: int, stop: int, counts: Counter[str]
-) -> Iterator[pa.RecordBatch]:
-    """Yield the triplets of the queries from ``start`` to ``stop``; count drawn and missing triplets by kind."""
-    kinds = config.mix.kinds
-    cited = part(source.offsets, source.positives, start, stop)
-    for block in slices(drawing.work(*cited, stop - start), stop - start, _CITATIONS):
-        low, high = start + block.start, start + block.stop
-        positives, negatives = drawing.draw(source.block(pool, config, low, high))
-        complete = (positives >= 0) & ((negatives >= 0) | (np.array(kinds) == "pair"))
-        for kind, count in zip(kinds, np.count_nonzero(complete, axis=0).tolist(), strict=True):
-            counts[f"triplets_{kind}"] += count
-            counts[f"missing_{kind}"] += len(complete) - count
-        counts["triplets"] += int(np.count_nonzero(complete))
-        owner, column = np.nonzero(complete)
-        negative = negatives[complete]
-        kind_of = np.array([KINDS.index(kind) for kind in kinds], np.int8)[column]
-        columns: list[Any] = [
-            pool.query_rows[low:high][owner],
-            positives[complete].astype(np.uint32),
-            pa.array(np.maximum(negative, 0).astype(np.uint32), mask=negative < 0),
-            pa.DictionaryArray.from_arrays(pa.array(kind_of), pa.array(KINDS)),
-        ]
-        yield pa.record_batch(columns, TRIPLETS)
+def _batch(
+    queries: Rows, positives: Ints, negatives: Ints, kinds: Sequence[str], counts: Counter[str]
+) -> pa.RecordBatch:
+    """Return the complete triplets of a draw; count drawn and missing triplets by kind."""
+    complete = (positives >= 0) & ((negatives >= 0) | (np.array(kinds) == "pair"))
+    for kind, count in zip(kinds, np.count_nonzero(complete, axis=0).tolist(), strict=True):
+        counts[f"triplets_{kind}"] += count
+        counts[f"missing_{kind}"] += len(complete) - count
+    counts["triplets"] += int(np.count_nonzero(complete))
+    owner, column = np.nonzero(complete)
+    negative = negatives[complete]
+    kind_of = np.array([KINDS.index(kind) for kind in kinds], np.int8)[column]
+    columns: list[Any] = [
+        queries[owner],
+        positives[complete].astype(np.uint32),
+        pa.array(np.maximum(negative, 0).astype(np.uint32), mask=negative < 0),
+        pa.DictionaryArray.from_arrays(pa.array(kind_of), pa.array(KINDS)),
+    ]
+    return pa.record_batch(columns, TRIPLETS)

@@ -14,7 +14,6 @@ from pipeline.api import Workspace
 from pipeline.core import files
 from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
-from pipeline.core.task import Task
 from pipeline.data import DATA
 from pipeline.exchange.boards import in_our_spelling
 from pipeline.exchange.results import Found, read_results
@@ -24,7 +23,7 @@ from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.files import evaluate
 from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
 from pipeline.studies.audit.recipe import Recipe
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import Study, StudyResult, no_tasks
 
 _PARTS = "CQADupstack"
 _SHOWN, _LETTERS = 20, 12
@@ -38,11 +37,6 @@ _HEADS = {
     "deviation": "sd of differences", "needed": "items needed", "power": "simulated power", "stopped": "stops after",
     "stopped_most": "90% stop after", "false": "false stops",
 }  # fmt: skip
-
-
-def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield nothing: the results come from other tools."""
-    yield from ()
 
 
 def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -160,14 +161,12 @@ def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int | Non
         InputError: once run: no query has this facet, or none has a relevant candidate.
     """
     config = FacetPool(field=facet, queries_are=_QUERIES[form], relevant=relevant)
-
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return _build(Corpus(inputs["corpus"]), config, out)
-
-    return Task("pool", 3, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
+    run, slug = partial(_build, config), f"{corpus.manifest.slug}-{config.slug}"
+    return Task("pool", 3, POOLS, slug, config, {"corpus": corpus}, run)
 
 
-def _build(corpus: Corpus, config: FacetPool, out: Workdir) -> Counts:
+def _build(config: FacetPool, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    corpus = Corpus(inputs["corpus"])
     texts = pl.DataFrame({"id": corpus.query_texts.column("query_id").to_pylist()}).with_row_index("text")
     texts = texts.with_columns(facet=pl.col("id").str.extract("([^_]*)$"), paper=pl.col("id").str.extract("(.*)_"))
     of_facet = texts.filter(facet=config.field)

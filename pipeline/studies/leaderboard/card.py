@@ -31,7 +31,7 @@ from pipeline.scores.sources import Sources
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import Study, StudyResult, no_tasks
 from pipeline.studies.common import BRACKETS
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark, read_benchmarks
@@ -260,4 +260,4 @@ def weights_of(workspace: Workspace, recipe: Recipe, target: Path) -> list[Path]
     return folders
 
 
-STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, study.no_tasks, results)
+STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, no_tasks, results)

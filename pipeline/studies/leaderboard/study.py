@@ -11,14 +11,13 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.config import counted, format_count
-from pipeline.core.task import Task
 from pipeline.measure.ranks import letters, standings
 from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value, frame_table
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import Study, StudyResult, no_tasks
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import costs, leak
 
@@ -39,11 +38,6 @@ _CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(
 """Comparison by which readers filter rows, by column."""
 
 _FIGURES = ("value", "low", "high", "rank", "rank_low", "rank_high")
-
-
-def no_tasks(_workspace: Workspace, _recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield nothing: the scores come from other commands."""
-    yield from ()
 
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:

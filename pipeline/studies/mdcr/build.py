@@ -5,6 +5,7 @@ Candidates are drawn from field-level pools and from rankings of these pools.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from collections import Counter
@@ -229,14 +230,13 @@ def benchmark_task(corpus: Artifact, fields: Sequence[FieldRankings], config: Be
         inputs[f"{field.split}/{field.field}"] = field.pool
         inputs |= {f"{field.split}/{field.field}/{system}": ranking for system, ranking in field.rankings.items()}
     pools = [(field.split, field.field) for field in fields]
-
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return _build(inputs, pools, config, out)
-
+    run = functools.partial(_build, pools, config)
     return Task("benchmark", 1, "corpora/benchmarks", f"mdcr-{corpus.manifest.slug}", config, inputs, run)
 
 
-def _build(inputs: Inputs, pool_names: Sequence[tuple[str, str]], config: BenchmarkConfig, out: Workdir) -> Counts:
+def _build(
+    pool_names: Sequence[tuple[str, str]], config: BenchmarkConfig, inputs: Inputs, out: Workdir, _resources: Resources
+) -> Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {name: Pool(inputs["/".join(name)], corpus) for name in pool_names}
     sampler = CandidateSampler(pools[pool_names[0]], config.drawing)
