@@ -23,6 +23,7 @@ from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import Contrast, contrasts
+from pipeline.measure.inputs import Mask
 from pipeline.measure.statistics import Floats, simultaneous
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import label_of_row
@@ -86,13 +87,16 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     training_lists = {label: training_papers([file], corpus) for label, file in recipe.training.items()}
     gain_of = {label: gains(scores, label, baseline) for label in cutoffs | training_lists}
     strata = [
-        *(_by_year(label, gain_of[label], cutoff) for label, cutoff in cutoffs.items()),
-        *(_by_list(label, gain_of[label], pools, trained) for label, trained in training_lists.items()),
+        *(_queries(label, "by year", gain_of[label], pl.col("year") <= cutoff) for label, cutoff in cutoffs.items()),
+        *(
+            _queries(label, "in the list", _listed(gain_of[label], pools, trained), pl.col("listed"), "year")
+            for label, trained in training_lists.items()
+        ),
         *(_by_positives(label, baseline, pools, cutoff) for label, cutoff in cutoffs.items()),
     ]
     summary = summarise(scores, runs, baseline=baseline)
     result = pool_result(runs, scores, [summary], ["map"])
-    doses = dose({label: gain_of[label] for label in cutoffs}, cutoffs, seed)
+    doses = dose(gain_of, cutoffs, seed)
     title = f"Advantage over {baseline} in MAP"
     views_of_dose = {"MAP": list(series(doses.cast({"years": pl.Float64}), "system", "years"))} if len(doses) else {}
     source = ", ".join(result.sources)
@@ -114,16 +118,12 @@ def cutoff_of(run: Mapping[str, Any], cutoffs: Mapping[str, int]) -> int | None:
     return max(filter(None, years)) if years and all(years) else None
 
 
-def gains(scores: pl.DataFrame, system: str, baseline: str) -> dict[Group, Floats]:
-    """Return the gain over the baseline of each query, by field and year, float64 ``[queries]`` each."""
-    wide = scores.filter(pl.col("label").is_in([system, baseline])).pivot(
-        "label", index=["field", "year", "query"], values="value", maintain_order=True
-    )
-    groups = wide.sort("field", "year", "query").partition_by("field", "year", maintain_order=True, as_dict=True)
-    return {
-        (str(field or "dataset"), int(year)): (queries[system] - queries[baseline]).to_numpy()
-        for (field, year), queries in groups.items()
-    }
+def gains(scores: pl.DataFrame, system: str, baseline: str) -> pl.DataFrame:
+    """Return the gain over the baseline of each query: ``field``, ``year``, ``query``, ``value``, in this order."""
+    keys = ["field", "year", "query"]
+    wide = scores.filter(pl.col("label").is_in([system, baseline])).pivot("label", index=keys, values="value")
+    field = pl.col("field").cast(pl.String).fill_null("dataset")
+    return wide.sort(keys).select(field, "year", "query", value=pl.col(system) - pl.col(baseline))
 
 
 Comparison = tuple[str, str, float, float, int, int, Contrast]
@@ -144,23 +144,18 @@ def _compared(
         yield system, strata, first, second, *counts, contrast or ([*seen, *unseen], weights)
 
 
-def _by_year(system: str, advantage: Mapping[Group, Floats], cutoff: int) -> Iterator[Comparison]:
-    """Compare queries up to the cutoff with later queries, in fields that have both."""
-    early, late = ({group: gain for group, gain in advantage.items() if (group[1] <= cutoff) == seen}
-                   for seen in (True, False))  # fmt: skip
-    common_fields = {field for field, _ in early} & {field for field, _ in late}
-    seen, unseen = ([gain for (field, _), gain in side.items() if field in common_fields] for side in (early, late))
-    return _compared(system, "queries by year", seen, unseen)
+def _queries(system: str, strata: str, advantage: pl.DataFrame, is_seen: pl.Expr, *within: str) -> Iterator[Comparison]:
+    """Compare queries that could have been seen with others, in fields (``within`` years) that have both."""
+    both = advantage.filter(is_seen.any().over("field", *within), (~is_seen).any().over("field", *within))
+    sides = (both.filter(side).partition_by("field", "year", maintain_order=True) for side in (is_seen, ~is_seen))
+    seen, unseen = ([group["value"].to_numpy() for group in groups] for groups in sides)
+    return _compared(system, f"queries {strata}", seen, unseen)
 
 
-def _by_list(
-    system: str, advantage: Mapping[Group, Floats], pools: Mapping[Group, PoolRankings], trained: Any
-) -> Iterator[Comparison]:
-    """Compare queries in the training list with others of the same field and year."""
-    listed_gains = [(gain, trained[pools[group].pool.query_rows]) for group, gain in advantage.items()]
-    mixed = [(gain, listed) for gain, listed in listed_gains if 0 < listed.sum() < len(listed)]
-    seen, unseen = [gain[listed] for gain, listed in mixed], [gain[~listed] for gain, listed in mixed]
-    return _compared(system, "queries in the list", seen, unseen)
+def _listed(advantage: pl.DataFrame, pools: Mapping[Group, PoolRankings], trained: Mask) -> pl.DataFrame:
+    """Return advantages with the column ``listed``: whether the query is in the training list."""
+    groups = advantage.select("field", "year").unique(maintain_order=True).iter_rows()
+    return advantage.with_columns(listed=np.concatenate([trained[pools[group].pool.query_rows] for group in groups]))
 
 
 def _by_positives(system: str, baseline: str, pools: Mapping[Group, PoolRankings], cutoff: int) -> Iterator[Comparison]:
@@ -216,23 +211,20 @@ def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], basel
     return frame_table("strata", "Advantage on what could have been seen", frame, notes, shown=shown)
 
 
-_DOSE = ("system", "years", "year", "group", "query", "value")
-
-
-def dose(gain_of: Mapping[str, Mapping[Group, Floats]], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
+def dose(gain_of: Mapping[str, pl.DataFrame], cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
     """Return the advantage of each system by years after its cutoff, as a mean over fields.
 
     Columns: ``system``, ``years``, ``queries``, ``value`` and the simultaneous interval ``low`` and ``high``.
     """
     frames = [
-        pl.DataFrame({"query": np.arange(len(gain)), "value": gain}).select(
-            system=pl.lit(label), years=pl.lit(year - cutoffs[label], pl.Int64), year=pl.lit(year),
-            group=pl.lit(f"{field} {year}"), query="query", value="value",
+        gain_of[label].sort("year", maintain_order=True).with_columns(
+            system=pl.lit(label), years=pl.col("year").cast(pl.Int64) - cutoff,
+            group=pl.format("{} {}", "field", "year"),
         )
-        for label, advantage in gain_of.items()
-        for (field, year), gain in sorted(advantage.items(), key=lambda of_group: of_group[0][1])
+        for label, cutoff in cutoffs.items()
     ]  # fmt: skip
-    gains = pl.concat(frames) if frames else pl.DataFrame(schema=dict.fromkeys(_DOSE, pl.Int64))
+    none = pl.DataFrame(schema=dict.fromkeys(("system", "years", "year", "group", "query", "value"), pl.Int64))
+    gains = pl.concat(frames) if frames else none
     draws = Draws(level=simultaneous(gains.select("system", "year").n_unique()))
     doses = estimate(gains, Design(row=("system", "years"), of=("system", "year"), group="group"), seed, draws=draws)
     return doses.select("system", "years", "value", "low", "high", queries="items")

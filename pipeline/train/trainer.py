@@ -1,7 +1,8 @@
 """Training by the trainer of sentence-transformers; after a kill it resumes from its last checkpoint.
 
 A micro-batch has examples of one task. Tasks alternate, and gradients accumulate over a multiple of all tasks, so an
-optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2).
+optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2). Several processes, one for each
+GPU, are started as ``torchrun`` does.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,10 +34,11 @@ from transformers import (
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.progress import Progress, say
+from pipeline.core.parallel import unordered
+from pipeline.core.progress import Progress, quiet, say, set_quiet
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
-from pipeline.encode.network import slow_on_cpu
+from pipeline.encode.network import slow_on_cpu, torch_devices
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
 from pipeline.train.objectives import Objective
@@ -295,3 +298,47 @@ def _results(trainer: _Trainer, before: float | None) -> dict[str, Any]:
     curves["map"][:0] = [[0, round(before, 6)]] if before is not None else []
     best = {"best_step": int(state.best_model_checkpoint.rpartition("-")[2])} if state.best_model_checkpoint else {}
     return {"steps": state.global_step, **best, **curves}
+
+
+Fit = Callable[..., dict[str, Any]]
+
+_FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables of ``torchrun``, which a job may hold; with ``ACCELERATE_*`` they would decide batches and precision."""
+
+
+def process_count(resources: Resources) -> int:
+    """Return the number of training processes: one for each visible GPU, or one on a CPU.
+
+    Raises:
+        InputError: the device names a single GPU, or does not exist.
+    """
+    if resources.device.startswith("cuda:"):
+        index = resources.device.partition(":")[2]
+        raise InputError(f"--device={resources.device} cannot train", f"Set CUDA_VISIBLE_DEVICES={index}")
+    return len(torch_devices(resources.device))
+
+
+def run_processes(fit: Fit, processes: int) -> dict[str, Any]:
+    """Return ``fit()``, or ``fit(rank=0)`` of several processes; ``fit`` must be importable."""
+    for name in [name for name in os.environ if name in _FOREIGN or name.startswith("ACCELERATE_")]:
+        del os.environ[name]
+    if processes == 1:
+        return fit()
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    return dict(unordered(partial(_run_rank, fit, processes, port, quiet()), range(processes), processes))[0]
+
+
+def _run_rank(fit: Fit, processes: int, port: int, is_quiet: bool, rank: int) -> dict[str, Any]:
+    """Train as one process of ``torchrun``; if it fails, its connections close and the others end."""
+    set_quiet(is_quiet or rank > 0)
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    try:
+        return fit(rank=rank)
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()

@@ -30,7 +30,7 @@ def simulated(seed: int, effect: float, drift: float = 0.0) -> pl.DataFrame:
 
 def by_year(advantage: Any, seed: int) -> dict[str, Any]:
     """Return the comparison of queries up to 2018 with later ones."""
-    (compared,) = overlap._by_year("encoder", advantage, 2018)
+    (compared,) = overlap._queries("encoder", "by year", advantage, pl.col("year") <= 2018)
     return contrasts([compared[-1]], seed).row(0, named=True)
 
 

@@ -198,7 +198,7 @@ def test_two_processes_learn_what_one_does(root: Path, tmp_path: Path, monkeypat
     }
     weights, losses = [], []
     for processes in (1, 2):
-        monkeypatch.setattr("pipeline.train.processes.process_count", lambda _, processes=processes: processes)
+        monkeypatch.setattr("pipeline.train.trainer.process_count", lambda _, processes=processes: processes)
         shutil.copytree(root, tmp_path / str(processes))
         workspace = Workspace(Runner(tmp_path / str(processes), CPU))
         made = workspace.runner.make(train_task(workspace, recipe(root, **given, validation={})))

@@ -65,9 +65,9 @@ def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:
         lines = [(what, reason) for what, _, reason in (line.partition(": ") for line in found.skipped)]
         tables.append(frame_table("skipped", "Left out", pl.DataFrame(lines, ["what", "reason"], orient="row")))
     best = f"{made.systems[0]}: first of {len(made.systems)}"
-    return StudyResult(
-        tables, sources=[_digest(found)], findings=_findings(made, standing), best=best, tables_first=True
-    )
+    contents = {str(path): files.sha256(path) for path in found.files}
+    source = f"{counted(len(contents), 'file')} {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
+    return StudyResult(tables, sources=[source], findings=_findings(made, standing), best=best, tables_first=True)
 
 
 def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
@@ -270,19 +270,11 @@ def _planned(made: Board, recipe: Recipe) -> Table:
             f"Samples: repeats of an item, drawn anew for each item; these results have {made.samples:.3g}. They cost "
             "as much as items, but only take away the variance within an item."
         )
-    after = pl.col("stopped", "stopped_most").map_elements(_count, pl.String)
+    after = pl.col("stopped", "stopped_most").map_elements(
+        lambda items: f"{items:,.0f}" if math.isfinite(items) else "later", pl.String
+    )
     shown = frame.with_columns(pl.col("deviation", "power", "false") * 100, after).rename(_HEADS)
     return frame_table("plan", "What shows a difference", frame, notes, shown=shown)
-
-
-def _count(items: float) -> str:
-    return f"{items:,.0f}" if math.isfinite(items) else "later"
-
-
-def _digest(found: Found) -> str:
-    """Return the number of files and a digest of their contents."""
-    contents = {str(path): files.sha256(path) for path in found.files}
-    return f"{counted(len(contents), 'file')} {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
 
 
 STUDY = Study(

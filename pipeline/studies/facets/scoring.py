@@ -17,7 +17,6 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
-from pipeline.core.manifest import Counts
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.engines import above_chance, by_chance
@@ -150,7 +149,10 @@ def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str
         f"Percent: mean over {_MEANS[averaged['average'][0]]} [95% interval, by papers where a paper has several "
         "queries]. Bold: best. Random ranking: its expected values."
     )
-    notes = [explanation, *_collection_notes(next(iter(pools.values())).corpus.artifact.manifest.counts)]
+    read = next(iter(pools.values())).corpus.artifact.manifest.counts
+    numbers = {"judgements_of_unknown_papers": read["judgements_of_nothing"], **read["noted"], **read["dropped"]}
+    left_out = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in numbers.items() if count)
+    notes = [explanation, *([f"Counted in the files: {left_out}."] if left_out else [])]
     for facet, pool in pools.items():
         counts = pool.artifact.manifest.counts
         notes.append(
@@ -187,13 +189,6 @@ def _table(
         }
         lines.append(TableRow(rows["system"][0], (rows["form"][0], *(cells[column] for column in columns))))
     return Table(title, "system", (Column("", "query"), *columns.values()), tuple(lines), tuple(notes))
-
-
-def _collection_notes(counts: Counts) -> list[str]:
-    """Return the note on entries of the collection's files that are left out, or kept though incomplete."""
-    numbers = {"judgements_of_unknown_papers": counts["judgements_of_nothing"], **counts["noted"], **counts["dropped"]}
-    text = "; ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in numbers.items() if count)
-    return [f"Counted in the files: {text}."] if text else []
 
 
 def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: int) -> Iterator[Table]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +70,16 @@ def read_lists(folder: Path, split: str) -> BenchmarkLists:
         if not isinstance(queries, dict):
             raise InputError(f"{path}: {field} must map query ids to candidates", _AS_PUBLISHED)
         for query, by_type in queries.items():
-            _check(f"{path}: query {query} of {field}", query, by_type)
+            location, ids_of = (
+                f"{path}: query {query} of {field}",
+                by_type.values() if isinstance(by_type, dict) else [0],
+            )
+            if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in ids_of):
+                raise InputError(f"{location} must map candidate types to lists of ids", "Correct the file")
+            if not by_type.get(TRUE):
+                raise InputError(f"{location} has no candidate of type {TRUE!r}", "Leave the query out")
+            if query in by_type[TRUE]:
+                raise InputError(f"{location} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
     return lists
 
 
@@ -88,16 +96,6 @@ def _existing(folder: Path, name: str) -> Path:
     if not (folder / name).is_file():
         raise InputError(f"a benchmark must have {name}, got none in {folder}", "Give the folder with its files")
     return folder / name
-
-
-def _check(location: str, query: str, by_type: Any) -> None:
-    lists = by_type.values() if isinstance(by_type, dict) else [None]
-    if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in lists):
-        raise InputError(f"{location} must map candidate types to lists of ids", "Correct the file")
-    if not by_type.get(TRUE):
-        raise InputError(f"{location} has no candidate of type {TRUE!r}", "Leave the query out")
-    if query in by_type[TRUE]:
-        raise InputError(f"{location} has itself as candidate of type {TRUE!r}", "Leave the candidate out")
 
 
 MEASURES = ("map", "ndcg", "recall@5")
