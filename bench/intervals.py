@@ -19,7 +19,7 @@ import polars as pl
 
 from pipeline.measure.board import board, confidence_sequence
 from pipeline.measure.design import estimate
-from pipeline.measure.ranks import all_pairs, rank_ends, ranks, standings
+from pipeline.measure.ranks import all_pairs, ranks, ranks_with_ends, standings
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import (
     bootstrap_means,
@@ -167,13 +167,13 @@ def rank_intervals(runs: int) -> Iterator[Row]:
         for name, together, step in setups:
             random, held, means_held = np.random.default_rng(systems), list[bool](), list[np.ndarray]()
             means = np.asarray(0.01 * step * (np.arange(systems) // together), np.float64)
-            first, last = rank_ends(means, means != means[:, None])  # ranks that equal systems share
+            _, first, last = ranks_with_ends(means, means != means[:, None])  # ranks that equal systems share
             for _ in range(runs // 8):
                 ranked = []
                 for _ in range(4):
                     values = means[:, None] + precisions(random, 200) + random.normal(0, 0.1, (systems, 200))
                     apart = all_pairs(values, seed=int(random.integers(1 << 30))) < 0.05
-                    ranked.append(np.stack([ranks(values.mean(axis=1)), *rank_ends(values.mean(axis=1), apart)]))
+                    ranked.append(ranks_with_ends(values.mean(axis=1), apart))
                     held.append(bool(((ranked[-1][1] <= first) & (last <= ranked[-1][2])).all()))
                 _, low, high = standings(np.array(ranked)).mean_rank
                 means_held.append((low <= ranks(means)) & (ranks(means) <= high))
@@ -188,7 +188,7 @@ def boards(runs: int) -> Iterator[Row]:
     The intervals of ranks hold together; a false difference is one between equal systems.
     """
     truth = np.array([0.6, 0.6, 0.57, 0.55, 0.55, 0.55, 0.5, 0.5])
-    first, last = rank_ends(truth, truth != truth[:, None])
+    _, first, last = ranks_with_ends(truth, truth != truth[:, None])
     families, single = [1, 1, 2, 2, 3, 3, 4, 5, 7, 12], [1] * 40
     setups = [
         ("ten families of 1 to 12 items", families, 40, 0.0, "complete"),
@@ -227,10 +227,10 @@ def sequences(runs: int) -> Iterator[Row]:
 def csranks(runs: int) -> Iterator[Row]:
     """Ranks of ten systems on 200 queries: ours beside those of the R package csranks (Mogstad et al. 2024)."""
     random, truth, places = np.random.default_rng(3), np.repeat(np.arange(5) * 0.02, 2), dict[str, list[np.ndarray]]()
-    first, last = rank_ends(truth, truth != truth[:, None])
+    _, first, last = ranks_with_ends(truth, truth != truth[:, None])
     simulated = [truth[:, None] + precisions(random, 200) + random.normal(0, 0.1, (10, 200)) for _ in range(runs)]
     for values in simulated:
-        places.setdefault("ours", []).append(np.array(rank_ends(values.mean(axis=1), all_pairs(values, seed=1) < 0.05)))
+        places.setdefault("ours", []).append(ranks_with_ends(values.mean(axis=1), all_pairs(values, seed=1) < 0.05)[1:])
     places["csranks"] = [*_by_r(simulated)]
     for name, found in places.items() if places["csranks"] else []:
         low, high = np.array(found).transpose(1, 0, 2)

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import queries_needed
-from pipeline.measure.ranks import all_pairs, letters, rank_ends, ranks
+from pipeline.measure.ranks import all_pairs, letters, ranks, ranks_with_ends
 from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, by_unit, holm
 
 CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bh": benjamini_hochberg}
@@ -84,8 +84,7 @@ class Board:
     @property
     def ranks(self) -> Floats:
         """Ranks by the mean and the ends of their intervals, float64 ``[3, systems]``."""
-        means = self.sign * self.estimates["value"].to_numpy()
-        return np.stack([ranks(means), *rank_ends(means, self.apart)])
+        return ranks_with_ends(self.sign * self.estimates["value"].to_numpy(), self.apart)
 
     @property
     def pairs(self) -> int:

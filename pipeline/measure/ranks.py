@@ -32,8 +32,10 @@ def ranks(values: Floats) -> Floats:
     return ranked
 
 
-def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Return the ends of rank intervals: 1 plus the systems surely above, and all systems minus those surely below.
+def ranks_with_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> Floats:
+    """Return ranks and the ends of their intervals, float64 ``[3, systems]``.
+
+    The ends are 1 plus the systems surely above, and all systems minus those surely below.
 
     If tests of all pairs find a false difference, or one of the wrong sign, with probability at most alpha, then all
     intervals hold together with probability 1 - alpha (Mogstad et al. 2024). The intervals of equal systems contain
@@ -44,7 +46,7 @@ def rank_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> tuple[Floats, Flo
         apart: whether pairs differ, bool ``[systems, systems]``.
     """
     above = values > values[:, None]
-    return 1.0 + (apart & above).sum(axis=1), len(values) - (apart & ~above).sum(axis=1, dtype=np.float64)
+    return np.stack([ranks(values), 1.0 + (apart & above).sum(axis=1), len(values) - (apart & ~above).sum(axis=1)])
 
 
 def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable[[Floats], Floats] = holm) -> Floats:

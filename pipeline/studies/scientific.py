@@ -15,7 +15,7 @@ from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import all_pairs, rank_ends, ranks
+from pipeline.measure.ranks import all_pairs, ranks_with_ends
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
@@ -108,7 +108,7 @@ def rank_table(scores: pl.DataFrame, measure: str, draws: Draws) -> Table:
         queries = np.ascontiguousarray(wide.to_numpy())
         worth = sign_of(measure) * queries.mean(axis=1)
         apart = all_pairs(queries, seed=draws.seed_of(scores), item=field[0]) < draws.alpha
-        ranked[str(field[0])] = np.stack([ranks(worth), *rank_ends(worth, apart)])
+        ranked[str(field[0])] = ranks_with_ends(worth, apart)
     ranked[AVERAGE] = np.mean(list(ranked.values()), axis=0)
     cells = {
         (label, column): cell(*figures, form=Form(1, ".2f"))

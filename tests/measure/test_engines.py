@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError
-from pipeline.measure import engines
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import ENGINES, average_precision, evaluate, evaluate_all
 from pipeline.measure.hits import Hits

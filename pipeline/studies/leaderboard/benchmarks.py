@@ -26,7 +26,7 @@ from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.encode import names
 from pipeline.measure.design import USUAL, Design, estimate
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import all_pairs, rank_ends, ranks
+from pipeline.measure.ranks import all_pairs, ranks_with_ends
 from pipeline.measure.statistics import Floats, by_unit
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.caption import DATASET, collection, unusual
@@ -137,8 +137,7 @@ class Benchmark:
 
     def ranks(self, alpha: float) -> Floats:
         """Return the rank of each system and the ends of its interval, float64 ``[3, systems]``."""
-        value = self.sign * self.figures[0]
-        return np.stack([ranks(value), *rank_ends(value, self.p_values < alpha)])
+        return ranks_with_ends(self.sign * self.figures[0], self.p_values < alpha)
 
     @property
     def sign(self) -> int:
