@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.design import Design, Draws, estimate
+from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import ENOUGH, POWER, components, share_of_samples
-from pipeline.measure.statistics import RESAMPLES, Floats, Interval, interval
+from pipeline.measure.statistics import Floats, Interval, bootstrap_means, interval
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import Table, cell, frame_table, grid
@@ -173,10 +173,7 @@ def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) 
 
     ``values`` are ``[sizes, queries]``; those of the last size are not used.
     """
-    names = [axis.ravel() for axis in np.indices(values[:-1].shape)]
-    frame = pl.DataFrame([*names, values[:-1].ravel()], ["size", "query", "value"]).with_columns(group=pl.lit("curve"))
-    design, draws = Design(row=("size",), group="group"), Draws(resamples=RESAMPLES)
-    means = np.stack(estimate(frame, design, seed, draws=draws, keep_draws=True)["draws"].to_list())
+    means = bootstrap_means(values[:-1], seed=seed, item="curve")
     low, high = np.quantile(predict(sizes[:-1], means.T, sizes[-1:], form)[:, 0], [0.025, 0.975])
     return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 

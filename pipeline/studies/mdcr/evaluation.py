@@ -39,7 +39,7 @@ from pipeline.studies.mdcr.lists import (
     MEASURES,
     BenchmarkLists,
     Lists,
-    data_file,
+    existing,
     file_names,
     in_order,
     lists_pool_task,
@@ -69,7 +69,7 @@ class Recipe:
 
 def corpus_task(folder: Path, split: str) -> Task:
     """Return the task of the corpus with the texts of a split."""
-    data = data_file(folder, split)
+    data = existing(folder, file_names(split)[1])
     name = file_name(f"{resolved(folder).name}-{split}", kept="._-", most=40)
     return task_of({"name": name, "source": "jsonl", "input": str(resolved(data)), "options": {}, "duplicates": None})
 

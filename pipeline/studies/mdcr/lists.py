@@ -55,14 +55,14 @@ def candidates_of(by_type: Mapping[str, Iterable[str]]) -> set[str]:
 
 
 def file_names(split: str) -> tuple[str, str]:
-    """Return the names of the two files of a split."""
+    """Return the names of the files of a split: candidates; ``paper_id``, ``title`` and ``abstract`` of its papers."""
     return f"mdcr_{split}.json", f"mdcr_{split}_data.jsonl"
 
 
 def read_lists(folder: Path, split: str) -> BenchmarkLists:
     """Read the candidate lists of one split, published or home-built."""
     require_known(split, SPLITS, f"the split of a benchmark must be val or test, got {split!r}")
-    path = _existing(folder, file_names(split)[0])
+    path = existing(folder, file_names(split)[0])
     lists: BenchmarkLists = files.given_json(path)
     if not isinstance(lists, dict) or not lists:
         raise InputError(f"{path} must map fields to queries", _AS_PUBLISHED)
@@ -83,16 +83,8 @@ def read_lists(folder: Path, split: str) -> BenchmarkLists:
     return lists
 
 
-def data_file(folder: Path, split: str) -> Path:
-    """Return the file with ``paper_id``, ``title`` and ``abstract`` of the papers of a split, one a line.
-
-    Raises:
-        InputError: it is missing.
-    """
-    return _existing(folder, file_names(split)[1])
-
-
-def _existing(folder: Path, name: str) -> Path:
+def existing(folder: Path, name: str) -> Path:
+    """Return a file of a benchmark; InputError if it is missing."""
     if not (folder / name).is_file():
         raise InputError(f"a benchmark must have {name}, got none in {folder}", "Give the folder with its files")
     return folder / name

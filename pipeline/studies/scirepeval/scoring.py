@@ -10,16 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from pipeline.core.config import OMIT_DEFAULT
 from pipeline.core.errors import InputError
-from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.resampling import bootstrap
-from pipeline.measure.statistics import Floats
+from pipeline.measure.statistics import Floats, bootstrap_means
 from pipeline.studies.scirepeval import probes
 from pipeline.studies.scirepeval.data import DataSet, Judged, Labelled, load_authors, load_judged, load_labelled
 from pipeline.studies.scirepeval.tasks import Entry, Folder, VectorsOf
@@ -228,10 +226,8 @@ def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
             f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"
         )
     item = f"{config.task.name}|{name.partition(' ')[0] if ' ' in name else ''}"
-    frame = pl.DataFrame({"value": values, "query": np.arange(len(values)), "labels": item})
-    design, draws = Design(row=("labels",), group="labels"), Draws(resamples=config.resamples)
-    mean = estimate(frame, design, config.seed, draws=draws, keep_draws=True)
-    return TaskFigure(name, mean["value"][0], len(values), mean["draws"][0].to_numpy())
+    (draws,) = bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
+    return TaskFigure(name, float(values.mean()), len(values), draws)
 
 
 def _bootstrap(
