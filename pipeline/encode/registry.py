@@ -11,8 +11,7 @@ from typing import Any
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import Positive, convert
-from pipeline.encode import hub, kinds, recipes
-from pipeline.encode import names as grammar
+from pipeline.encode import hub, kinds, names, recipes
 from pipeline.encode.names import Name
 from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
 from pipeline.encode.views import WHOLE, VectorTransform
@@ -46,12 +45,12 @@ def resolve(
     defaults = {key: value for key, value in given.items() if value is not None}
     if isinstance(text, Name):
         return _resolve(text, defaults, reranker=reranker)
-    with grammar.pointing(text):
-        return _resolve(grammar.parse_one(text), defaults, reranker=reranker)
+    with names.pointing(text):
+        return _resolve(names.parse_one(text), defaults, reranker=reranker)
 
 
 def _resolve(typed: Name, defaults: Mapping[str, str], *, reranker: bool = False) -> Model:
-    with grammar.inside(typed):
+    with names.inside(typed):
         base, options = _encoder(typed).base, _options(typed)
         if typed.parts is not None:
             return _mean(typed.parts, options, defaults)
@@ -89,7 +88,7 @@ def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTra
 
 def kind_of(text: str) -> str:
     """Return the kind of an encoder; its weights need not be on this machine."""
-    typed = _encoder(grammar.parse_one(text))
+    typed = _encoder(names.parse_one(text))
     _options(typed)
     kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
     return kind
@@ -97,7 +96,7 @@ def kind_of(text: str) -> str:
 
 def for_task(text: str, task: str) -> str:
     """Return a name with the option ``task`` added if its entry has a prompt for that task and it has none."""
-    typed = _encoder(grammar.parse_one(text))
+    typed = _encoder(names.parse_one(text))
     if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
         return text
     return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
@@ -105,7 +104,7 @@ def for_task(text: str, task: str) -> str:
 
 def part_names(text: str) -> list[str]:
     """Return the encoders that a name averages, or the name itself."""
-    typed = _encoder(grammar.parse_one(text))
+    typed = _encoder(names.parse_one(text))
     return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
@@ -120,32 +119,32 @@ def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
         portable["adapter"] = _local_name(model.adapter)
     if "weights" in portable and model.checkpoint:
         portable["weights"] = _local_name(model.checkpoint)
-    if base.startswith(grammar.HUB):
+    if base.startswith(names.HUB):
         base = entry_name(base)
     elif isinstance(model.spec, VectorsSpec):
         base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
         portable.pop("queries", None)
-    elif base not in grammar.entries() and not base.startswith(grammar.MTEB) and model.checkpoint:
+    elif base not in names.entries() and not base.startswith(names.MTEB) and model.checkpoint:
         base = _local_name(model.checkpoint)
     return _format_name(base, portable)
 
 
 def entry_name(base: str) -> str:
     """Return the entry of a hub id, where there is one without an adapter; any other base as it is."""
-    hub_id, entries = base.removeprefix(grammar.HUB), grammar.entries().items()
+    hub_id, entries = base.removeprefix(names.HUB), names.entries().items()
     matches = (name for name, entry in entries if entry.get("hub") == hub_id and "adapter" not in entry)
-    return next(matches, base) if base.startswith(grammar.HUB) else base
+    return next(matches, base) if base.startswith(names.HUB) else base
 
 
 def _local_name(checkpoint: hub.Checkpoint) -> str:
     return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
 
 
-def _mean(names: Sequence[Name], options: dict[str, str], defaults: Mapping[str, str]) -> Model:
-    typed = Name("mean", tuple(names))
-    if any(name.label for name in names):
+def _mean(averaged: Sequence[Name], options: dict[str, str], defaults: Mapping[str, str]) -> Model:
+    typed = Name("mean", tuple(averaged))
+    if any(name.label for name in averaged):
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
-    parts = tuple(_resolve(name, defaults) for name in names)
+    parts = tuple(_resolve(name, defaults) for name in averaged)
     distances = {part.distance for part in parts}
     unsuitable = any(part.multi_vector or not kinds.find(part.spec.kind).accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unsuitable:
@@ -163,18 +162,18 @@ def _mean(names: Sequence[Name], options: dict[str, str], defaults: Mapping[str,
 
 
 def _entry(base: str, task: str = "") -> dict[str, Any]:
-    entries = grammar.entries()
+    entries = names.entries()
     if base in entries:
         return dict(entries[base])
-    if base.startswith(grammar.HUB):
-        entry = entries.get(entry_name(base), {"hub": base.removeprefix(grammar.HUB)})
+    if base.startswith(names.HUB):
+        entry = entries.get(entry_name(base), {"hub": base.removeprefix(names.HUB)})
         return {key: value for key, value in entry.items() if key != "package"}
-    if base.startswith(grammar.MTEB):
-        return recipes.of_mteb(base.removeprefix(grammar.MTEB), task)
-    if base.startswith(grammar.VECTORS):
-        path = base.removeprefix(grammar.VECTORS)
+    if base.startswith(names.MTEB):
+        return recipes.of_mteb(base.removeprefix(names.MTEB), task)
+    if base.startswith(names.VECTORS):
+        path = base.removeprefix(names.VECTORS)
         return {"kind": "vectors", "place": path, "distance": "l2", "missing": "error", "storage": "float32"}
-    prefix = next((prefix for prefix in grammar.RERANKERS if base.startswith(prefix)), "")
+    prefix = next((prefix for prefix in names.RERANKERS if base.startswith(prefix)), "")
     place = base.removeprefix(prefix)
     folder = Path(place).expanduser()
     reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
@@ -192,7 +191,7 @@ def _entry(base: str, task: str = "") -> dict[str, Any]:
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     if os.path.isdir(place):
         raise InputError(f"there is no model {base!r}", f"A folder is written with a slash: {prefix}./{place}")
-    hint = nearest(base, sorted(grammar.known_names() - {base})).rstrip("?")
+    hint = nearest(base, sorted(names.known_names() - {base})).rstrip("?")
     raise InputError(f"there is no model {base!r}", f"{hint}; or give hf:ORGANISATION/NAME or a folder")
 
 

@@ -64,10 +64,6 @@ class Document(msgspec.Struct):
         texts = map(normalise, self.sents or self.abstract)
         return [(label, text) for label, text in zip(labels, texts, strict=True) if text]
 
-    def facet_text(self, facet: str) -> str:
-        """The sentences of one facet, one a line."""
-        return one_a_line(text for label, text in self.sentences if label in FACETS[facet])
-
 
 @dataclass(frozen=True)
 class Csfcube(FileRelease):
@@ -148,7 +144,8 @@ class Csfcube(FileRelease):
         for query, facet in query_facets:
             if query not in documents:
                 raise InputError(f"query {query} ({facet}) must be a paper of {self.folder}", "Add its abstract")
-            if text := documents[query].facet_text(facet):
+            labels = FACETS[facet]
+            if text := one_a_line(text for label, text in documents[query].sentences if label in labels):
                 texts[query_id(query, facet)] = text
             else:
                 noted["query_without_sentences_of_its_facet"] += 1
