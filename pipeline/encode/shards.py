@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from pipeline.core.csr import slices
 from pipeline.core.errors import StageError
 from pipeline.core.progress import Progress
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.reader import Rows, Text
+from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode.base import Encoded, Encoder, NotFiniteError, in_order, padding_share
 from pipeline.encode.spec import Role, Storage
 from pipeline.encode.store import read_vectors, vectors_batch, write_shard
@@ -30,21 +30,47 @@ filled up, which takes the share of 150,000 tokens in those of the part."""
 PART_CHARACTERS = 2**13
 """Characters of a part for each of its :data:`PART_PAPERS`, at most, unless it is one paper."""
 
+_MAX_CHARACTERS = 3_000
+"""Maximum number of characters of a text that count as work; 512 tokens are rarely longer."""
 
-class Texts(Protocol):
-    """Texts by row, their shards and lengths."""
+
+class CorpusTexts:
+    """The texts of a corpus in one role, by row."""
+
+    def __init__(self, corpus: Corpus, role: Role) -> None:
+        self.corpus, self.role = corpus, role
+
+    def __len__(self) -> int:
+        return len(self.corpus.query_texts) if self.role == "query" else len(self.corpus)
+
+    def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
+        """Return the corpus shard of each row; query texts are one shard."""
+        if self.role == "query":
+            return np.zeros(len(rows), np.uint16)
+        return np.searchsorted(self.corpus.starts, rows, "right") - 1
 
     def __call__(self, rows: Rows) -> list[Text]:
         """Return the texts of rising rows."""
+        if self.role == "query":
+            return self.corpus.ad_hoc(rows)
+        return [text for block in self.corpus.texts(rows) for text in block]
 
     def label(self, row: int) -> str:
-        """Return the id of one paper or query."""
+        """Return the id of a paper or query."""
+        if self.role == "query":
+            return str(self.corpus.query_texts.column("query_id")[row].as_py())
+        return self.corpus.ids(np.array([row]))[0]
 
     def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the length of the texts in characters, int64 ``[rows]``."""
+        """Return the number of characters of each text."""
+        return self.corpus.query_characters(rows) if self.role == "query" else self.corpus.characters(rows)
 
     def work(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the characters that progress counts for each text, int64 ``[rows]``."""
+        """Return the approximate work of each text: the characters that an encoder may read, at least 1."""
+        if self.role == "query":
+            return np.ones(len(rows), np.int64)
+        characters: npt.NDArray[np.int64] = np.minimum(self.characters(rows) + 1, _MAX_CHARACTERS)
+        return characters
 
 
 class _Part(NamedTuple):
@@ -61,9 +87,9 @@ class ShardWriter:
     """
 
     def __init__(
-        self, out: Workdir, texts: Texts, load: Callable[[], Encoder], role: Role, storage: Storage, device: str = "cpu"
+        self, out: Workdir, texts: CorpusTexts, load: Callable[[], Encoder], storage: Storage, device: str
     ) -> None:
-        self._out, self._texts, self._load, self._role, self._storage = out, texts, load, role, storage
+        self._out, self._texts, self._load, self._storage = out, texts, load, storage
         self._part_papers = PART_PAPERS["cuda" if device.startswith("cuda") else "cpu"]
         self._seconds = dict.fromkeys(("tokenise", "wait_for_tokens", "compute", "write"), 0.0)
         self._totals: Counter[str] = Counter()
@@ -119,7 +145,7 @@ class ShardWriter:
 
         def prepare(part: _Part) -> Any:
             with self._timed("tokenise"):
-                return encoder.prepare(self._texts(part.rows), self._role)
+                return encoder.prepare(self._texts(part.rows), self._texts.role)
 
         waiting = parallel.in_order(prepare, parts, 1)
         for _ in parts:

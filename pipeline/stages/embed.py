@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import SHORT_ID, canonical, digest
@@ -23,11 +22,11 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
-from pipeline.corpus.reader import Corpus, Rows, Text
+from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import kinds, registry
 from pipeline.encode.base import Encoder
 from pipeline.encode.known import recorded
-from pipeline.encode.shards import ShardWriter
+from pipeline.encode.shards import CorpusTexts, ShardWriter
 from pipeline.encode.spec import AspireSpec, EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import (
     VectorStore,
@@ -43,9 +42,6 @@ from pipeline.stages.ranking_file import open_pool, stored_segments
 
 _VERSION, _TRANSFORMER_VERSION = 1, 3
 """Versions of the stage: for other encoders, and for transformers."""
-
-_MAX_CHARACTERS = 3_000
-"""Maximum number of characters of a text that count as work; 512 tokens are rarely longer."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +205,7 @@ class Embedding(Sharded):
 
         title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
         shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
-        return ShardWriter(out, texts, load, self.role, self.model.spec.storage, device).write(shards, title)
+        return ShardWriter(out, texts, load, self.model.spec.storage, device).write(shards, title)
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Return the counts of the segment."""
@@ -244,45 +240,6 @@ def _merged_facts(facts: Sequence[UnitProvenance]) -> dict[str, Any]:
     if len(fact_counts) > 1:
         merged["processes"] = len(fact_counts)
     return merged
-
-
-class CorpusTexts:
-    """The texts of a corpus in one role, by row (:class:`pipeline.encode.shards.Texts`)."""
-
-    def __init__(self, corpus: Corpus, role: Role) -> None:
-        self.corpus, self._role = corpus, role
-
-    def __len__(self) -> int:
-        return len(self.corpus.query_texts) if self._role == "query" else len(self.corpus)
-
-    def shards(self, rows: Rows) -> npt.NDArray[np.integer]:
-        """Return the corpus shard of each row; query texts are one shard."""
-        if self._role == "query":
-            return np.zeros(len(rows), np.uint16)
-        return np.searchsorted(self.corpus.starts, rows, "right") - 1
-
-    def __call__(self, rows: Rows) -> list[Text]:
-        """Return the texts of rising rows."""
-        if self._role == "query":
-            return self.corpus.ad_hoc(rows)
-        return [text for block in self.corpus.texts(rows) for text in block]
-
-    def label(self, row: int) -> str:
-        """Return the id of a paper or query."""
-        if self._role == "query":
-            return str(self.corpus.query_texts.column("query_id")[row].as_py())
-        return self.corpus.ids(np.array([row]))[0]
-
-    def characters(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the number of characters of each text."""
-        return self.corpus.query_characters(rows) if self._role == "query" else self.corpus.characters(rows)
-
-    def work(self, rows: Rows) -> npt.NDArray[np.int64]:
-        """Return the approximate work of each text: the characters that an encoder may read, at least 1."""
-        if self._role == "query":
-            return np.ones(len(rows), np.int64)
-        characters: npt.NDArray[np.int64] = np.minimum(self.characters(rows) + 1, _MAX_CHARACTERS)
-        return characters
 
 
 def describe_stores(root: Path, corpus: str | None) -> Iterator[dict[str, Any]]:

@@ -34,9 +34,9 @@ from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, NotFiniteError, in_order
 from pipeline.encode.known import recorded
+from pipeline.encode.shards import CorpusTexts
 from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
 from pipeline.retrieve.base import Ranking
-from pipeline.stages.embed import CorpusTexts
 from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 
 UNIT_PAIRS = 4_096

@@ -14,8 +14,9 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
+from pipeline.encode.shards import CorpusTexts
 from pipeline.encode.spec import Model, TransformerSpec
-from pipeline.stages.embed import CorpusTexts, describe_stores, embed_tasks, query_model, store_of, stored_tasks
+from pipeline.stages.embed import describe_stores, embed_tasks, query_model, store_of, stored_tasks
 from pipeline.stages.systems import parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.encode.tiny import save_bert, words
