@@ -37,8 +37,8 @@ _MISSING = ("", "-", "–", "—", "n/a", "na", "nan", "none", "null")
 _SUMS = ("all", "average", "avg", "avg.", "mean", "overall")
 
 _NO_ITEM = re.compile(
-    r"#|no\.?|rank\b.*|position|(.*[\W_])?(avg|average|mean)\b.*|overall|total|borda\b.*|zero.shot|memory.*"
-    r"|.*\bparam(eter)?s?\b.*|.*\b(dim|dims|dimension|dimensions)\b.*|max(imum)?.tokens|.*\blength|release.date|year"
+    r"#|index|unnamed.*|no\.?|rank\b.*|position|(.*[\W_])?(avg|average|mean)\b.*|overall|total|borda\b.*|zero.shot"
+    r"|memory.*|.*\bparam(eter)?s?\b.*|.*\bdim(ension)?s?\b.*|max(imum)?.tokens|.*\blength|release.date|year"
 )
 """Columns of leaderboards that sum up the others or describe the system."""
 

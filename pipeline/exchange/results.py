@@ -7,7 +7,6 @@ own exports of scores.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections import Counter
@@ -26,6 +25,8 @@ from pipeline.exchange.qrels import HUB, Judged, Run, judged
 from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
+from pipeline.sources.records import Tally
+from pipeline.sources.tables import read_table
 from pipeline.sources.triples import PREDICTIONS, splits_of
 
 _BESIDE = ("model_meta.json", "README.md")
@@ -157,9 +158,9 @@ def _text(path: Path) -> str:
 
 def _of_lines(path: Path, text: str, left_out: list[str]) -> tuple[str, Any]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    words, separator = lines[0].split(), max(",;\t", key=lines[0].count)
-    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;]+([,;]).*\1", lines[0]):
-        return "table", of_table(path, _of_separated(path, text, separator), left_out)
+    words = lines[0].split()
+    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;|]+([,;|]).*\1", lines[0]):
+        return "table", of_table(path, _of_separated(path, left_out), left_out)
     if len(words) == 6 and _number(words[4]) is not None:
         return "run", [_run_of(path)]
     if len(words) == 4 and _number(words[3]) is not None:
@@ -171,18 +172,16 @@ def _of_lines(path: Path, text: str, left_out: list[str]) -> tuple[str, Any]:
     if len(words) == 3 and measure_name(words[1]):
         return "values of ir_measures", _of_queries(path, lines, metric=1, query=0)
     if "\t" in lines[0]:
-        return "table", of_table(path, _of_separated(path, text, separator), left_out)
+        return "table", of_table(path, _of_separated(path, left_out), left_out)
     raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
 
 
-def _of_separated(path: Path, text: str, separator: str) -> pl.DataFrame:
-    """Return a table of text; a spreadsheet may write ``;`` between columns and decimals with commas."""
-    first, _, others = text.partition("\n")
-    repeated = [name for name, count in Counter(first.strip().split(separator)).items() if count > 1 and name]
-    if repeated:
-        raise InputError(f"{path} must have a column once, got {repeated[0]!r} twice", "Rename one of them")
-    comma = separator == ";" and "," in others
-    return pl.read_csv(io.StringIO(text), separator=separator, decimal_comma=comma, infer_schema_length=None)
+def _of_separated(path: Path, left_out: list[str]) -> pl.DataFrame:
+    """Return a table whose cells are texts, or null where they are empty."""
+    tally = Tally(path)
+    frame = pl.DataFrame([*read_table(tally)]).rename({"": "unnamed"}, strict=False)
+    left_out += [f"{path.name}: {example}" for example in tally.examples]
+    return frame.with_columns(pl.all().replace("", None))
 
 
 def _number(text: str) -> float | None:

@@ -143,7 +143,8 @@ BOARD = {("a", "t"): 0.412, ("a", "u"): 0.25, ("b", "t"): 0.5}
         ("Rank,Model,Mean (Task),t,u,By\n1,a,.331,.412,.25,x\n2,b,.5,.5,,\n", "Rank, Mean (Task), By: no items"),
         ("model,t,u\n[a](https://a.b),41.2%,25%\n[b](https://a.c),50.0 %,n/a\n", None),
         ("model,t,u\na,0.412 ± 0.01,**0.25**\nb,0.5 ± 0.2,-\n", None),
-        ("model;t;u\na;0,412;0,25\nb;0,5;–\n", None),
+        ("sep=;\n# of today\nmodel;t;u\na;0,412;0,25\nb;0,5;–\n", None),
+        ("|model|t|u\n0|a|.412|.25\n1|b|.5|NA\n", "unnamed: no items"),
         ("Query ID,a,b\nt,.412,.5\nu,.25,\nAverage,.331,.5\n", None),
         ("model,dataset,ndcg@10,seconds\na,t,.412,3\na,u,.25,3\nb,t,.5,4\n", None),
         (
@@ -242,5 +243,5 @@ def test_tables_of_spreadsheets(tmp_path: Path) -> None:
     assert len(found.values) == 1
     assert found.skipped == ["2 values: they lack the name of a system or an item"]
     table.write_text("system,t,t\na,0.1,0.2\n")
-    with pytest.raises(InputError, match="must have a column once, got 't' twice"):
+    with pytest.raises(InputError, match="must have each column once, got 't' twice"):
         read_results([table])
