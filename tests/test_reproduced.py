@@ -81,7 +81,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     multi_format.training_sets(published.write(data / "scirepeval", KINDS))
     collection.write(data / "csfcube")
     write_split(data / "mdcr", "test", random_lists(1))
-    save_bert(data / "bert")
+    save_bert(data / "bert", positions=64)
     (data / "title-abstract").mkdir()
     for name in ("iclr", "acl-anthology"):
         rows = [

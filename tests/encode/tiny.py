@@ -134,9 +134,9 @@ def save_adapter(folder: Path, base: Path, *, seed: int = 3, name: str = "tiny")
     return folder
 
 
-def save_cross_encoder(folder: Path, *, labels: int = 1, seed: int = 5) -> Path:
+def save_cross_encoder(folder: Path, *, labels: int = 1, seed: int = 5, positions: int = 512) -> Path:
     """Save a BERT of that size that classifies pairs of texts."""
-    save_bert(folder)
+    save_bert(folder, positions=positions)
     torch.manual_seed(seed)
     config = BertConfig.from_pretrained(folder, num_labels=labels)
     BertForSequenceClassification(config).save_pretrained(folder)

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from types import ModuleType
 
 import ir_measures
 import polars as pl
 import pytest
 import pytrec_eval
-import ranx
 
 from pipeline.core.errors import InputError
 from pipeline.exchange.results import read_results
@@ -67,15 +67,15 @@ def test_collections_are_taken_off_the_names_of_systems(tmp_path: Path) -> None:
     assert {judged.qrels.name.split("-")[2].split(".")[0] for judged in found.runs} == {"scifact", "nfcorpus"}
 
 
-def test_values_of_other_tools(tmp_path: Path) -> None:
+def test_values_of_other_tools(tmp_path: Path, plain_ranx: ModuleType) -> None:
     of_trec = pytrec_eval.RelevanceEvaluator(QRELS, {"map"}).evaluate(RUN)
     lines = [f"map                   \t{query}\t{of['map']:.4f}\n" for query, of in of_trec.items()]
     (tmp_path / "trec.eval").write_text("".join(lines) + "map                   \tall\t0.7500\n")
     (tmp_path / "tool.irm").write_text("".join(
         f"{of.query_id}\t{of.measure}\t{of.value:.4f}\n" for of in ir_measures.iter_calc([ir_measures.AP], QRELS, RUN)
     ))  # fmt: skip
-    run = ranx.Run.from_dict(RUN)
-    ranx.evaluate(ranx.Qrels.from_dict(QRELS), run, ["map"])
+    run = plain_ranx.Run.from_dict(RUN)
+    plain_ranx.evaluate(plain_ranx.Qrels.from_dict(QRELS), run, ["map"])
     scores = {metric: {query: float(value) for query, value in of.items()} for metric, of in run.scores.items()}
     (tmp_path / "ranx.json").write_text(json.dumps(scores))
     expected = {

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) -> None:
-    base = f"tiny={save_bert(tmp_path / 'bert')}"
+    base = f"tiny={save_bert(tmp_path / 'bert', positions=64)}"
     words_of = [*flags("study multi_format --input"), str(folder), "--model", base]
     planned = mdcr(tmp_path, *words_of, *settings(), "--dry-run")
     assert planned.returncode == 0, planned.stderr

@@ -22,8 +22,9 @@ def cost(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     """Costs of two encoders, of one whose vectors are gone, and of systems made of them and of BM25."""
     other, folder = tmp_path_factory.mktemp("costs") / "other", tmp_path_factory.mktemp("models")
     shutil.copytree(root, other)
-    names = {name: save_bert(folder / name, seed=seed) for seed, name in enumerate(("one", "two", "gone"), 1)}
-    cross, gone = f"cross:{save_cross_encoder(folder / 'cross')}", names.pop("gone")
+    seeds = {"one": 1, "two": 2, "gone": 3}
+    names = {name: save_bert(folder / name, seed=seed, positions=32) for name, seed in seeds.items()}
+    cross, gone = f"cross:{save_cross_encoder(folder / 'cross', positions=64)}", names.pop("gone")
     one, two = names.values()
     systems = [
         "bm25",
