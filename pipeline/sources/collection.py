@@ -172,7 +172,14 @@ def _hint(id_name: str, keys: set[str], record: Mapping[str, Any]) -> str:
         return "Write a paper a line: to_json(orient='records', lines=True) of pandas"
     if all(isinstance(value, Mapping) for value in record.values()):
         return "Write a paper a line, not papers by id"
-    lists = [name for name, value in record.items() if isinstance(value, list) and value and isinstance(value[0], dict)]
+    within = {
+        f"{name}.{inner}": value for name, of in record.items() if isinstance(of, dict) for inner, value in of.items()
+    }
+    lists = [
+        name
+        for name, value in {**record, **within}.items()
+        if isinstance(value, list) and value and isinstance(value[0], dict)
+    ]
     if lists:
         return f"Write a paper a line: jq -c '.{lists[0]}[]'"
     if id_name in keys:

@@ -206,7 +206,8 @@ def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
             odd(f"{name} not UTF-8", value)
             return None
     if name.endswith("year"):
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        while isinstance(value, list) and value:
+            value = value[0]  # Crossref's and CSL's date-parts: year, month, day
         if (year := year_of(value)) is None and value != "":
             odd(f"{name} not a year", value)
         return year

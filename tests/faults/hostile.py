@@ -259,7 +259,7 @@ RUNS: dict[str, tuple[bytes, str]] = {
     "deep.json": (b'{"q": ' + b"[" * 100_000, "deep.json"),
     "surrogate.json": (b'{"q": {"\\udfff": 1}}', "surrogate.json"),
     "bomb.json.gz": (gzip.compress(b'{"q": {' + b'"d": 1, ' * 4_000_000, 1), "needs more than 512 MiB"),
-    "bomb.run.gz": (gzip.compress(b"q Q0 d 1 1 x".ljust(999) + b"\n", 1) * 70_000, "needs more than 512 MiB"),
+    "bomb.run.gz": (gzip.compress(b"q Q0 d 1 1 ".ljust(999, b"x") + b"\n", 1) * 70_000, "needs more than 512 MiB"),
 }
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -129,6 +131,22 @@ def test_a_mapped_column_that_is_never_there_is_told_and_noted(
     _, total = read(JsonLines(tmp_path, columns="abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}
     assert capsys.readouterr().err == f"no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"
+
+
+def test_works_of_crossref(tmp_path: Path, build: Callable[[Any], Artifact]) -> None:
+    works = [
+        {"DOI": "10.1/A", "title": ["One"], "issued": {"date-parts": [[2019, 5, 1]]}},
+        {"DOI": "10.1/b", "title": ["Two"], "issued": {"date-parts": [[None]]}, "reference": [{"DOI": "10.1/a"}, {}]},
+    ]
+    columns = "paper_id=DOI,references=reference.DOI,year=issued.date-parts"
+    corpus = Corpus(build(JsonLines(write_lines(tmp_path / "works.jsonl", works), columns=columns)))
+    assert corpus.ids(np.arange(2)) == ["10.1/A", "10.1/b"]
+    assert corpus.attributes["year"].tolist() == [2019, NO_YEAR]
+    assert corpus.outgoing.of(1).tolist() == [0]
+    page = tmp_path / "page.json"
+    page.write_text(json.dumps({"status": "ok", "message": {"items": works}}))
+    with pytest.raises(InputError, match=r"jq -c '.message.items\[\]'"):
+        read(JsonLines(page, columns=columns))
 
 
 def test_an_odd_value_costs_no_paper(tmp_path: Path) -> None:
