@@ -61,7 +61,10 @@ def pool(options: argparse.Namespace) -> None:
 def chain(options: argparse.Namespace) -> None:
     """Run the chain up to embed, index or search."""
     runner = read.repaired(options)
-    tasks = [task for evaluation in read.evaluations(options, runner) for task in evaluation.upto(options.command)]
+    tasks = list[Task]()
+    for evaluation in read.evaluations(options, runner):
+        upto = {"embed": evaluation.embed, "index": evaluation.index or evaluation.embed}
+        tasks += upto.get(options.command, (evaluation.ranking,))
     if getattr(options, "slice", None):
         _make_slice(runner, tasks, options)
         return

@@ -294,7 +294,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
     run_of = {(run["label"], run["pool"]): run for run in runs.iter_rows(named=True)}
     seed, records = draws.seed_of(runs), []
     figures = figures.rename({"items": "queries", "p": "p_value"}, strict=False)
-    figures = figures.select(name for name in _OF_FIGURE if name in figures.columns)
+    figures = figures.select(name for name in SUMMARY if name in figures.columns)
     for row in figures.iter_rows(named=True):
         rankings = [run_of[row["label"], pool] for pool in row["pools"]]
         samples = sorted({run["sample"] for run in rankings})
@@ -316,14 +316,6 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
             **row,
         })  # fmt: skip
     return pl.DataFrame(records, schema=SUMMARY, orient="row")
-
-
-_OF_FIGURE = (
-    *("table", "over", "field", "size", "label", "measure", "value", "deviation", "low", "high", "interval", "queries"),
-    *("positives", "pools", "baseline", "p_value", "p_adjusted", "tests", "permutations", "p_equivalent", "detectable"),
-    *("difference", "difference_low", "difference_high"),
-)
-"""Columns of a summary that :func:`_figures` computes."""
 
 
 def _mark_best(summary: pl.DataFrame) -> pl.DataFrame:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
@@ -28,8 +28,6 @@ from pipeline.stages.score import score_tasks
 from pipeline.stages.settings import RANKED, Ranked
 from pipeline.stages.systems import TUNED, Baseline, Bm25, Reranker, System
 from pipeline.stages.tune import Tuning, find_tuning
-
-Stop = Literal["embed", "index", "search"]
 
 ENGINES = ("auto", *EXACT_ENGINES, "faiss:INDEX")
 """Engines of dense search. An index of Faiss is approximate and part of the system's name, as in
@@ -57,10 +55,6 @@ class Evaluation:
     index: tuple[Task, ...] = ()
     tuning: Tuning | None = None
     exact: Evaluation | None = None
-
-    def upto(self, stage: Stop) -> tuple[Task, ...]:
-        """Return the tasks that complete the chain up to a stage."""
-        return {"embed": self.embed, "index": self.index or self.embed, "search": (self.ranking,)}[stage]
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,10 +31,10 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
 from pipeline.encode import kinds
-from pipeline.encode.base import Encoded, NotFiniteError, in_order
+from pipeline.encode.base import NotFiniteError, in_order
 from pipeline.encode.known import recorded
 from pipeline.encode.shards import CorpusTexts
-from pipeline.encode.spec import EncoderSpec, Model, Pair, Role
+from pipeline.encode.spec import EncoderSpec, Model, Pair
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 
@@ -56,36 +55,6 @@ class RerankConfig:
     head: int
 
 
-class _Heads(NamedTuple):
-    """The entries of a ranking that are reranked, in its order."""
-
-    query: Rows
-    row: Rows
-
-
-class _Unit(NamedTuple):
-    """The entries of some neighbouring queries, and the file of their scores."""
-
-    pool: Pool
-    heads: _Heads
-    path: Path
-
-    def pairs(self) -> list[Pair]:
-        """Return the texts of query and paper of each entry, in order."""
-        corpus = self.pool.corpus
-        rows, paper = np.unique(self.heads.row, return_inverse=True)
-        distinct_queries, query = np.unique(self.heads.query, return_inverse=True)
-        papers = _texts(CorpusTexts(corpus, "paper"), rows)
-        role: Role = "paper" if self.pool.queries_are_papers else "query"
-        queries = _texts(CorpusTexts(corpus, role), self.pool.query_rows[distinct_queries])
-        return [Pair(queries[i], papers[j]) for i, j in zip(query, paper, strict=True)]
-
-    def write(self, scores: Scores) -> None:
-        """Write the scores, in the order of the entries."""
-        with files.disk_errors(self.path.parent), files.replacing(self.path) as temporary:
-            files.write_arrow(temporary, pa.table([scores], schema=_SCHEMA).to_batches(), _SCHEMA)
-
-
 @dataclass(frozen=True)
 class Reranking(Sharded):
     """Reranking of one ranking.
@@ -103,7 +72,7 @@ class Reranking(Sharded):
         """Return units of neighbouring queries."""
         queries = len(open_pool(inputs).query_rows)
         size = max(1, UNIT_PAIRS // self.head)
-        pairs = np.bincount(_heads(read_ranking(inputs["ranking"]), self.head).query, minlength=queries)
+        pairs = np.bincount(_heads(inputs, self.head)[0], minlength=queries)
         starts = range(0, queries, size)
         return {f"scratch/heads-{start:07d}-{size}.arrow": int(pairs[start : start + size].sum()) for start in starts}
 
@@ -118,8 +87,15 @@ class Reranking(Sharded):
         encoder: Any = load(self.model, None, dataclasses.replace(resources, device=device))
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
-            for unit in _units(jobs, self.head):
-                unit.write(_scores(encoder.scores(unit.pairs()), unit, progress))
+            for job in jobs:
+                pool, (query, row) = open_pool(job.inputs), _heads(job.inputs, self.head)
+                for name in sorted(job.units):
+                    start, size = map(int, re.findall(r"\d+", name))
+                    of_unit = slice(*np.searchsorted(query, [start, start + size]))
+                    scores = _scores(encoder, pool, query[of_unit], row[of_unit], progress)
+                    path = job.out.path / name
+                    with files.disk_errors(path.parent), files.replacing(path) as temporary:
+                        files.write_arrow(temporary, pa.table([scores], schema=_SCHEMA).to_batches(), _SCHEMA)
         return cast("UnitProvenance", encoder.describe())
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
@@ -168,32 +144,33 @@ def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:
     return Ranking.from_counts(counts, ranking.row[order], new_scores[order])
 
 
-def _units(jobs: Sequence[Job], head: int) -> Iterator[_Unit]:
-    for job in jobs:
-        pool, heads = open_pool(job.inputs), _heads(read_ranking(job.inputs["ranking"]), head)
-        for name in sorted(job.units):
-            start, size = map(int, re.findall(r"\d+", name))
-            first, last = np.searchsorted(heads.query, [start, start + size])
-            yield _Unit(pool, _Heads(heads.query[first:last], heads.row[first:last]), job.out.path / name)
-
-
-def _scores(batches: Iterable[Encoded], unit: _Unit, progress: Progress) -> Scores:
-    """Return the scores of a unit's entries, float32, in their order."""
+def _scores(encoder: Any, pool: Pool, query: Rows, row: Rows, progress: Progress) -> Scores:
+    """Return the scores of entries of a pool's ranking, float32, in their order."""
     try:
-        scores = in_order(progress.over(batches, lambda batch: batch.texts), 1)[1].ravel()
+        batches = progress.over(encoder.scores(_pairs(pool, query, row)), lambda batch: batch.texts)
+        scores = in_order(batches, 1)[1].ravel()
     except NotFiniteError as error:
-        paper = unit.pool.corpus.ids(unit.heads.row[[error.position]])[0]
+        paper = pool.corpus.ids(row[[error.position]])[0]
         raise StageError(f"the reranker gave NaN or infinity for paper {paper}", "Compute in float32") from error
-    if len(scores) != len(unit.heads.row):
-        raise StageError(f"the reranker gave {len(scores)} scores for {len(unit.heads.row)} pairs")
+    if len(scores) != len(row):
+        raise StageError(f"the reranker gave {len(scores)} scores for {len(row)} pairs")
     return scores
 
 
-def _heads(ranking: Ranking, head: int) -> _Heads:
+def _pairs(pool: Pool, query: Rows, row: Rows) -> list[Pair]:
+    """Return the texts of query and paper of each entry, title and abstract as one string (protocol section 4)."""
+    rows, paper = np.unique(row, return_inverse=True)
+    distinct_queries, asking = np.unique(query, return_inverse=True)
+    texts = (
+        CorpusTexts(pool.corpus, "paper")(rows),
+        CorpusTexts(pool.corpus, "paper" if pool.queries_are_papers else "query")(pool.query_rows[distinct_queries]),
+    )
+    papers, queries = ([" ".join(field for field in text if field) for text in of] for of in texts)
+    return [Pair(queries[i], papers[j]) for i, j in zip(asking, paper, strict=True)]
+
+
+def _heads(inputs: Inputs, head: int) -> tuple[Rows, Rows]:
+    """Return query and row of the entries that are reranked, in the order of the ranking."""
+    ranking = read_ranking(inputs["ranking"])
     in_head = ranking.rank <= head
-    return _Heads(ranking.query[in_head], ranking.row[in_head])
-
-
-def _texts(texts: CorpusTexts, rows: Rows) -> list[str]:
-    """Return title and abstract of rising rows as one string each (protocol section 4)."""
-    return [" ".join(field for field in text if field) for text in texts(rows)]
+    return ranking.query[in_head], ranking.row[in_head]
