@@ -16,15 +16,11 @@ from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.exchange import frames, mteb, pools, rankings, standards
 from pipeline.scores.frames import EXPORTED
 from pipeline.stages.tune import shown_on
-
-_CHOOSING = ("corpus", "depth", *SETTINGS)
-"""Options that choose scores, in addition to ``--model``."""
 
 
 def export(options: argparse.Namespace) -> None:
@@ -88,8 +84,8 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write stored scores as one file; an option that is not given restricts nothing."""
-    settings = {name: getattr(options, name) for name in _CHOOSING}
-    frame = Workspace(read.runner(options)).scores(**settings, systems=options.model)
+    settings = {"corpus": options.corpus, "depth": options.depth, "systems": options.model}
+    frame = Workspace(read.runner(options)).scores(**read.given_pools(options), **settings)
     if options.format == "mteb" and not options.dry_run:
         configs = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
         yield from mteb.write_results(folder, frame, configs)

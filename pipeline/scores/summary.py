@@ -300,6 +300,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
         samples = sorted({run["sample"] for run in rankings})
         shared = {name: [run[name] for run in rankings] for name in _SHARED}
         records.append({
+            **row,
             "system": rankings[0]["system"], "corpus": rankings[0]["corpus"],
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
             "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
@@ -313,7 +314,6 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
             "bootstrap_seed": seed, "resample": draws.resample, "resamples": draws.resamples,
             "rankings": list(dict.fromkeys(run["ranking"] for run in rankings)),
             "scores": list(dict.fromkeys(name for run in rankings for name in run["scores"])),
-            **row,
         })  # fmt: skip
     return pl.DataFrame(records, schema=SUMMARY, orient="row")
 
