@@ -154,13 +154,21 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
     return [value if end is None else end for value, end in zip(series.values, ends or series.values, strict=True)]
 
 
-def draw_heat(figure_class: Any, heat: HeatMap, view: str, *, ends: tuple[float, float], digits: int) -> Any:
+def draw_heat(
+    figure_class: Any,
+    heat: HeatMap,
+    view: str,
+    *,
+    colours: str = "viridis",
+    ends: tuple[float, float] = (0.0, 1.0),
+    digits: int = 0,
+) -> Any:
     """Return one view of a heat map as a figure, with values in percent; the colours span the values ``ends``."""
     values = np.array(heat.views[view], np.float64)
     rows, columns = values.shape
     figure = figure_class(figsize=(1.6 + 0.55 * columns, 0.9 + 0.16 * rows), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(values, cmap="viridis", vmin=ends[0], vmax=ends[1], aspect="auto")
+    image = axes.imshow(values, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         dark = np.dot(image.cmap(image.norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
         text = "" if np.isnan(value) else f"{100 * value:.{digits}f}"
