@@ -230,10 +230,6 @@ class _Items(NamedTuple):
             for name, values in self.groups.items()
         }
 
-    def present(self, row: int) -> list[list[bool]]:
-        """Return which repetitions of each group a row has."""
-        return [(~np.isnan(values[row]).all(axis=1)).tolist() for values in self.groups.values()]
-
     def minus(self, first: Sequence[int], second: Sequence[int]) -> _Items:
         """Return the differences of rows."""
         groups = {name: values[first] - values[second] for name, values in self.groups.items()}
@@ -347,11 +343,12 @@ def _pairs(
     keys = rows.select(row).rows()
     within = rows[_MEASURE].to_list() if _MEASURE in rows.columns else [None] * len(keys)
     position = {key: number for number, key in enumerate(zip(keys, within, strict=True))}
+    repetitions = np.concatenate([~np.isnan(values).all(axis=2) for values in items.groups.values()], axis=1)
     first, second = [], []
     for number, (key, measure) in enumerate(position):
         base = baseline.get(key) if isinstance(baseline, Mapping) else baseline
         other = None if base is None else position.get((base, measure))
-        if other not in (None, number) and items.present(number) == items.present(other):
+        if other not in (None, number) and (repetitions[number] == repetitions[other]).all():
             first.append(number)
             second.append(other)
     return first, second

@@ -73,7 +73,7 @@ class Architecture:
             raise TypeError(f"{base.name} is not a transformer")
         if base.spec.pals or (base.adapter is not None and name != "fusion"):
             raise InputError(f"{base.name} cannot be trained further as {name}", "Give the model without adapters")
-        self.name, self.base, self._spec = name, base, base.spec
+        self.name, self.base, self.spec = name, base, base.spec
         self._folder = base.checkpoint.ready()
         set_seed(seed)
         modules = open_modules(self._folder, base.spec)
@@ -166,7 +166,7 @@ class Architecture:
     def save(self, folder: Path) -> None:
         """Write the trained model and its tokenizer into a folder."""
         transformer = self.model[0]
-        transformer.max_seq_length = self._spec.max_length
+        transformer.max_seq_length = self.spec.max_length
         _set_limits(transformer.tokenizer, *self._limits)
         if self.name in ("cls", "lora"):
             if self.name == "lora":
@@ -174,7 +174,7 @@ class Architecture:
             self.model.save_pretrained(str(folder), create_model_card=False)
             self._describe(folder)
             return
-        transformer.tokenizer.model_max_length = self._spec.max_length
+        transformer.tokenizer.model_max_length = self.spec.max_length
         transformer.tokenizer.save_pretrained(folder)
         if self.name in ("adapters", "fusion"):
             self._save_adapters(folder)
@@ -201,8 +201,8 @@ class Architecture:
 
     def _pooling(self) -> str:
         """Return the pooling of the base by a name that needs no ``modules.json``."""
-        if self._spec.pooling != MODULES:
-            return self._spec.pooling
+        if self.spec.pooling != MODULES:
+            return self.spec.pooling
         return "+".join(mode for module in self.model for mode in _modes(module)) or "mean"
 
     def _describe(self, folder: Path, **settings: Any) -> None:
@@ -210,8 +210,8 @@ class Architecture:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         normalises = any(type(module).__name__ == "Normalize" for module in self.model)
         normalise = {"normalise": True} if settings.get("pooling") and normalises else {}
-        values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self._spec.template}
-        values["prompts"] = {"document": self._spec.paper_prefix, "query": self._spec.query_prefix}
+        values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self.spec.template}
+        values["prompts"] = {"document": self.spec.paper_prefix, "query": self.spec.query_prefix}
         path.write_text(json.dumps({**values, **settings, **normalise}, indent=2), encoding="utf-8")
 
     def trained(self) -> dict[str, int]:

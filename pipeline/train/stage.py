@@ -166,10 +166,9 @@ def _fit(
     from pipeline.train.validation import PoolEvaluator
 
     torch.set_num_threads(resources.workers)
-    settings, spec = config.settings, base.spec
-    if not isinstance(spec, TransformerSpec):
-        raise TypeError(f"{base.name} is not a transformer")
+    settings = config.settings
     architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
+    spec = architecture.spec
     writer = Writer(spec, architecture.model.tokenizer, architecture.coded)
     sets, evaluator = [], None
     if "triplets" in inputs:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -77,14 +77,6 @@ class Recipe:
     seed: int = required("seed of the tests, and of bootstraps that no other table shows")
 
 
-class Board(NamedTuple):
-    """The benchmarks of workspaces, the workspaces, and a sentence on pools that are none (empty without such)."""
-
-    benchmarks: Sequence[Benchmark]
-    roots: Sequence[Path]
-    left_out: str
-
-
 @dataclass(frozen=True, eq=False)
 class Benchmark:
     """A benchmark and the systems that were scored on all of it, best first.
@@ -145,10 +137,13 @@ class Benchmark:
         return 1 if self.measure == MEAN else sign_of(self.measure)
 
 
-def read_benchmarks(workspace: Workspace, recipe: Recipe, system: str = "") -> Board:
+def read_benchmarks(
+    workspace: Workspace, recipe: Recipe, system: str = ""
+) -> tuple[Sequence[Benchmark], Sequence[Path], str]:
     """Return the benchmarks of the recipe's workspaces with at least two systems, by kind and name.
 
-    Of the drawn pools of a corpus, those that the recipe chooses count, else one suite of each
+    They are followed by the workspaces, and a sentence on pools that are left out (empty without such). Of the drawn
+    pools of a corpus, those that the recipe chooses count, else one suite of each
     (:func:`pipeline.studies.leaderboard.suites.chosen`), before others one that has ``system``.
 
     Raises:
@@ -185,7 +180,7 @@ def read_benchmarks(workspace: Workspace, recipe: Recipe, system: str = "") -> B
         where = ", ".join(map(str, roots))
         problem = f"two systems must be scored on one benchmark, got none in {where}"
         raise InputError(problem, "Run mdcr demo or mdcr eval")
-    return Board(benchmarks, roots, "" if recipe.pools else left_out(all_runs, runs))
+    return benchmarks, roots, "" if recipe.pools else left_out(all_runs, runs)
 
 
 def _is_named(benchmark: Benchmark, pattern: str) -> bool:

@@ -71,18 +71,19 @@ def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
 
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         release = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
-        reader, selection = Corpus(inputs["corpus"]), _select(release.corpus, release.tags, config)
-        if not len(selection.with_neighbours):
+        reader = Corpus(inputs["corpus"])
+        originals, with_neighbours, not_english = _select(release.corpus, release.tags, config)
+        if not len(with_neighbours):
             slug = inputs["corpus"].manifest.slug
             raise InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
         noted = build_corpus(release, out, resources)["noted"]
         titled = reader.attributes["title_chars"] > 0
         return {
             "read": len(reader),
-            "kept": len(selection.originals),
-            "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(selection.originals)},
-            "not_english": selection.not_english,
-            "papers": len(selection.with_neighbours),
+            "kept": len(originals),
+            "dropped": {"no_title": int((~titled).sum()), "no_abstract": int(titled.sum()) - len(originals)},
+            "not_english": not_english,
+            "papers": len(with_neighbours),
             **{outcome: {name: noted.get(f"{outcome} {name}", 0) for name in config.classes} for outcome in OUTCOMES},
         }
 
@@ -90,24 +91,19 @@ def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
     return Task("neighbours", 2, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
 
 
-class _Selection(NamedTuple):
-    """Rising rows of the originals, and of those that have neighbours; number of originals that are not English."""
-
-    originals: Rows
-    with_neighbours: Rows
-    not_english: int
-
-
 @functools.lru_cache(maxsize=1)
-def _select(corpus: Path, tags: Path, config: NeighboursConfig) -> _Selection:
-    """Return the selected papers; those whose tags are not null have an English abstract."""
+def _select(corpus: Path, tags: Path, config: NeighboursConfig) -> tuple[Rows, Rows, int]:
+    """Return rising rows of the originals and of those that have neighbours, and how many originals are not English.
+
+    Papers whose tags are not null have an English abstract.
+    """
     reader, tags_artifact = Corpus(Artifact.open(corpus)), Artifact.open(tags)
     attributes = reader.attributes
     originals = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
     is_english = [tags_artifact.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(reader.shards)]
     english = originals[np.concatenate([column.to_numpy() for column in is_english])[originals]]
     with_neighbours = np.sort(english[draw_papers(attributes["key"][english], config.papers, config.seed)])
-    return _Selection(originals, with_neighbours, len(originals) - len(english))
+    return originals, with_neighbours, len(originals) - len(english)
 
 
 @dataclass(frozen=True)
@@ -126,15 +122,15 @@ class _Neighbours(Release):
         return None
 
     def parts(self) -> list[str]:
-        originals = _select(self.corpus, self.tags, self.config).originals
+        originals, *_ = _select(self.corpus, self.tags, self.config)
         return [str(start) for start in range(0, len(originals), _PAPERS_A_PART)]
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         corpus, tags = Corpus(Artifact.open(self.corpus)), Artifact.open(self.tags)
-        selection = _select(self.corpus, self.tags, self.config)
-        with_neighbours, noted = set(selection.with_neighbours.tolist()), Counter[str]()
+        originals, rows_with_neighbours, _ = _select(self.corpus, self.tags, self.config)
+        with_neighbours, noted = set(rows_with_neighbours.tolist()), Counter[str]()
         papers: list[tuple[int, str, str, str]] = []
-        for shard, local in corpus.by_shard(selection.originals[int(part) : int(part) + _PAPERS_A_PART]):
+        for shard, local in corpus.by_shard(originals[int(part) : int(part) + _PAPERS_A_PART]):
             texts = corpus.take(local + corpus.starts[shard], ["paper_id", "title", "abstract"])
             columns = [
                 column.to_pylist() for column in (*texts.columns, *tags.arrow(tags_name(shard)).take(local).columns)
