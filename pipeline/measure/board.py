@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -231,32 +231,7 @@ def _imputed(matrix: Floats, names: Sequence[str]) -> Floats:
     return np.where(known, matrix, of_system + of_item)
 
 
-class Planned(NamedTuple):
-    """What a planned experiment needs for a pair of systems.
-
-    Attributes:
-        pair: which pair.
-        samples: samples (repeats) of each item, drawn anew for each.
-        deviation: standard deviation of its differences between items.
-        needed: items that show the difference with power .8 at the corrected level.
-        power: share of simulated experiments with so many items whose test is significant; NaN, as what follows, if
-            there are too many items to simulate.
-        stopped: median of the items after which a sequential test stops in simulations.
-        stopped_most: their 90% point.
-        false: share of simulated sequential tests that stop where there is no difference.
-    """
-
-    pair: str
-    samples: int
-    deviation: float
-    needed: int
-    power: float
-    stopped: float
-    stopped_most: float
-    false: float
-
-
-def plan(pilot: Board, difference: float, seed: int) -> list[Planned]:
+def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
     """Return what shows a mean difference between systems like those of a pilot: of the median and the widest pair.
 
     The level is that of the first step of Holm's correction over all pairs. Simulated experiments draw the pilot's
@@ -267,6 +242,13 @@ def plan(pilot: Board, difference: float, seed: int) -> list[Planned]:
         pilot: the pilot, with values from -1 to 1.
         difference: the difference, a fraction.
         seed: the user's seed.
+
+    Returns:
+        ``pair``; ``samples`` (repeats) of each item, drawn anew for each; ``deviation`` of its differences between
+        items; ``needed``, the items that show the difference with power .8; ``power``, the share of simulated
+        experiments with so many items whose test is significant; ``stopped`` and ``stopped_most``, the median and the
+        90% point of the items after which a sequential test stops; ``false``, the share of sequential tests that stop
+        where there is no difference. The last four are NaN if there are too many items to simulate.
     """
     first, second = np.triu_indices(len(pilot.systems), 1)
     scale = pilot.weights * pilot.values.shape[1]
@@ -283,12 +265,13 @@ def plan(pilot: Board, difference: float, seed: int) -> list[Planned]:
         for samples in _SAMPLES if noises.any() else (1,):
             spread = noise * pilot.samples / samples
             planned.append(_planned(name, samples, centred, spread, difference, ALPHA / pilot.pairs, seed))
-    return planned
+    names = ["pair", "samples", "deviation", "needed", "power", "stopped", "stopped_most", "false"]
+    return pl.DataFrame(planned, names, orient="row")
 
 
 def _planned(
     pair: str, samples: int, centred: Floats, noise: float, target: float, level: float, seed: int
-) -> Planned:  # fmt: skip
+) -> tuple[object, ...]:  # fmt: skip
     """Return what a pair needs, from the centred differences of items, to which samples add the variance ``noise``."""
     from scipy.special import stdtr
 
@@ -311,10 +294,10 @@ def _planned(
             else:
                 false += bool(apart.any())
     if not stops:
-        return Planned(pair, samples, math.sqrt(variance), needed, *[math.nan] * 4)
+        return pair, samples, math.sqrt(variance), needed, *[math.nan] * 4
     median, most = np.quantile(stops, [0.5, 0.9], method="higher")
     rates = power / _TRIALS, float(median), float(most), false / _TRIALS
-    return Planned(pair, samples, math.sqrt(variance), needed, *rates)
+    return pair, samples, math.sqrt(variance), needed, *rates
 
 
 def confidence_sequence(differences: Floats, alpha: float = ALPHA) -> tuple[Floats, Floats]:

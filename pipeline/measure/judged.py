@@ -266,31 +266,22 @@ def _value(relevant: Sequence[_Relevance], measure: Measure, rank: Floats) -> Fl
         return first.sums((first.prediction + first.error) * inside) / float(measure.cutoff or 1)
     if measure.name == "map":
         hits, at_anchor, slope = _precisions(first, 1 / rank, np.lexsort((rank, first.sample.query)))
-        return _ratio([_Part(first, 1.0, slope)], hits, at_anchor, lambda count: count)
+        return _ratio([(first, 1.0, slope)], hits, at_anchor, lambda count: count)
     if measure.name == "recall":
-        parts, size = [_Part(first, 1.0, inside)], lambda count: count
+        parts, size = [(first, 1.0, inside)], lambda count: count
     else:
         gains = [2.0**of.grade - 1 if measure.gains else float(of.grade) for of in relevant]
         rises = np.diff([0.0, *gains]).tolist()
-        parts = [_Part(of, rise, inside / np.log2(rank + 1)) for of, rise in zip(relevant, rises, strict=True)]
+        parts = [(of, rise, inside / np.log2(rank + 1)) for of, rise in zip(relevant, rises, strict=True)]
         size = _ideal(int(np.bincount(first.sample.query).max(initial=0)), measure.cutoff)
-    by_grade = [part.rise * part.of.sums((part.of.prediction + part.of.error) * part.slope) for part in parts]
-    anchors = [part.rise * part.of.sums(part.of.anchor * part.slope) for part in parts]
+    by_grade = [rise * of.sums((of.prediction + of.error) * slope) for of, rise, slope in parts]
+    anchors = [rise * of.sums(of.anchor * slope) for of, rise, slope in parts]
     return _ratio(parts, np.sum(by_grade, axis=0), np.sum(anchors, axis=0), size)
 
 
-class _Part(NamedTuple):
-    """The relevance at one grade in a ratio.
-
-    Attributes:
-        of: the relevance.
-        rise: gain of the grade less that of the one below.
-        slope: derivative of the numerator by the relevance of a pair, without ``rise``, float64 ``[pairs]``.
-    """
-
-    of: _Relevance
-    rise: float
-    slope: Floats
+_Part = tuple[_Relevance, float, Floats]
+"""The relevance at one grade in a ratio, the gain of the grade less that of the one below, and the derivative of the
+numerator by the relevance of a pair, without this gain, float64 ``[pairs]``."""
 
 
 def _ratio(parts: Sequence[_Part], hits: Floats, at_anchor: Floats, size: Callable[[Floats], Floats]) -> Floats:
@@ -302,8 +293,8 @@ def _ratio(parts: Sequence[_Part], hits: Floats, at_anchor: Floats, size: Callab
         at_anchor: numerator at the anchor.
         size: denominator as a function of the number of relevant papers; those of grades are added.
     """
-    query = parts[0].of.sample.query
-    start = at_anchor / np.sum([part.rise * size(part.of.sums(part.of.anchor)) for part in parts], axis=0)
+    query = parts[0][0].sample.query
+    start = at_anchor / np.sum([rise * size(of.sums(of.anchor)) for of, rise, _ in parts], axis=0)
     at_shrunk, total, shared, spread = np.zeros((4, len(start)))
     for of, rise, numerator in parts:
         low, high = np.maximum(of.shrunk - 0.5, 0), of.shrunk + 0.5
@@ -314,7 +305,7 @@ def _ratio(parts: Sequence[_Part], hits: Floats, at_anchor: Floats, size: Callab
         spread += (slope * of.reliability) ** 2 * of.sums(of.variance)
     # The mean of 1 / at_shrunk**2 is larger than at its mean by about 3 times the relative variance.
     value = start + (hits - start * total) / at_shrunk + shared / (at_shrunk**2 + 3 * spread)
-    return np.where(parts[0].of.none, np.nan, value)
+    return np.where(parts[0][0].none, np.nan, value)
 
 
 def _precisions(relevant: _Relevance, inverse: Floats, order: Ints) -> tuple[Floats, Floats, Floats]:

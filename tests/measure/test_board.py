@@ -129,12 +129,12 @@ def test_confidence_sequence_holds_at_all_items_together() -> None:
 def test_a_plan_needs_the_items_that_its_simulation_shows() -> None:
     random = np.random.default_rng(17)
     pilot = board(tall(np.clip(random.normal(0.5, 0.1, (3, 60)), 0, 1)), seed=13)
-    for planned in plan(pilot, 0.03, 13):
-        assert 0.7 <= planned.power <= 0.9
-        assert planned.false <= 0.05
-        assert planned.stopped <= planned.stopped_most
-        assert planned.needed == pytest.approx((planned.deviation / 0.03) ** 2 * 10.5, rel=0.15)
-    assert math.isfinite(plan(pilot, 0.1, 13)[0].stopped)
+    for planned in plan(pilot, 0.03, 13).rows(named=True):
+        assert 0.7 <= planned["power"] <= 0.9
+        assert planned["false"] <= 0.05
+        assert planned["stopped"] <= planned["stopped_most"]
+        assert planned["needed"] == pytest.approx((planned["deviation"] / 0.03) ** 2 * 10.5, rel=0.15)
+    assert math.isfinite(plan(pilot, 0.1, 13)["stopped"][0])
 
 
 def test_a_plan_tells_samples_from_items() -> None:
@@ -145,20 +145,20 @@ def test_a_plan_tells_samples_from_items() -> None:
     pilot = board(pl.concat([tall(values[:, :, sample]) for sample in range(samples)]), seed=13)
     assert pilot.samples == samples
     assert pilot.values == pytest.approx(values.mean(axis=2)[[0, 1] if pilot.systems[0] == "s0" else [1, 0]])
-    rows = [planned for planned in plan(pilot, 0.05, 13) if planned.pair == "first and second"]
-    assert [row.samples for row in rows] == [1, 2, 4]
+    rows = plan(pilot, 0.05, 13).filter(pair="first and second").rows(named=True)
+    assert [row["samples"] for row in rows] == [1, 2, 4]
     for row in rows:
-        expected = 2 * 0.05**2 + 2 * 0.2**2 / row.samples
-        assert row.deviation**2 == pytest.approx(expected, rel=0.15)
-        assert 0.7 <= row.power <= 0.9
-        assert row.false <= 0.05
+        expected = 2 * 0.05**2 + 2 * 0.2**2 / row["samples"]
+        assert row["deviation"] ** 2 == pytest.approx(expected, rel=0.15)
+        assert 0.7 <= row["power"] <= 0.9
+        assert row["false"] <= 0.05
 
 
 def test_a_plan_that_cannot_be_simulated_says_what_it_needs() -> None:
     values = np.random.default_rng(19).random((2, 30))
-    (*_, planned) = plan(board(tall(values), seed=13), 1e-6, 13)
-    assert planned.needed > 10**9
-    assert math.isnan(planned.power)
+    planned = plan(board(tall(values), seed=13), 1e-6, 13)
+    assert planned["needed"][-1] > 10**9
+    assert math.isnan(planned["power"][-1])
 
 
 @pytest.mark.parametrize(

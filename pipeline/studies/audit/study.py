@@ -254,7 +254,7 @@ def _deciding(made: Board) -> Table:
 
 def _planned(made: Board, recipe: Recipe) -> Table:
     """Return what shows the difference of ``plan``, at once or by looking after every item."""
-    frame = pl.DataFrame(plan(made, recipe.plan / 100, recipe.seed)).fill_nan(None)
+    frame = plan(made, recipe.plan / 100, recipe.seed).fill_nan(None)
     level = f"{ALPHA / made.pairs:.2g}"
     notes = [
         f"To show a difference of {recipe.plan:g} points between systems like these, each of {made.pairs:,} pairs at "
