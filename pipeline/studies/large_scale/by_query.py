@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -98,23 +97,10 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
         yield frame_table("variance", "Variance between samples and between queries", frame, notes, 2)
 
 
-class Curve(NamedTuple):
-    """MAP of one system by pool size.
-
-    Attributes:
-        group: field, ``dataset`` or ``paper``.
-        system: label.
-        sizes: numbers of candidates, rising.
-        values: average precision of the same queries at each size, float64 ``[sizes, queries]``; published means are
-            one column.
-        positives: mean number per query at each size; empty if unknown.
-    """
-
-    group: str
-    system: str
-    sizes: Sequence[int]
-    values: Floats
-    positives: Sequence[float] = ()
+Curve = tuple[str, str, Sequence[int], Floats, Sequence[float]]
+"""MAP of one system by pool size: group (field, ``dataset`` or ``paper``), label, rising numbers of candidates, average
+precision of the same queries at each size, float64 ``[sizes, queries]`` (published means are one column), and the mean
+number of positives a query at each size (empty if unknown)."""
 
 
 def by_query(scores: pl.DataFrame) -> dict[tuple[str | None, int, str], tuple[Floats, int]]:
@@ -131,7 +117,7 @@ def curves_of(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]])
     by_system: dict[tuple[str, str], dict[int, tuple[Floats, int]]] = {}
     for (field, size, system), of_size in queries.items():
         by_system.setdefault((field or DATASET, system), {})[size] = of_size
-    curves = []
+    curves = list[Curve]()
     for (group, system), by_size in by_system.items():
         sizes: list[int] = []
         for size in sorted(by_size):
@@ -140,12 +126,12 @@ def curves_of(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]])
         values = [by_size[size][0] for size in sizes]
         if len(sizes) > 2 and len(set(map(len, values))) == 1:
             positives = [by_size[size][1] / len(values[0]) for size in sizes]
-            curves.append(Curve(group, system, sizes, np.stack(values), positives))
+            curves.append((group, system, sizes, np.stack(values), positives))
     for system in _PUBLISHED if curves else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
             name = "bm25" if system == TUNED else system
-            curves.append(Curve(PAPER, name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None]))
+            curves.append((PAPER, name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None], ()))
     return curves
 
 
@@ -192,7 +178,7 @@ def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
     """Yield the largest size's MAP beside its predictions from the smaller ones; published figures in their own."""
     for name, suffix, of_paper in (("curves", "", False), ("curves-published", ": published figures", True)):
         cells = {}
-        chosen = [curve for curve in curves if (curve.group == PAPER) == of_paper]
+        chosen = [curve for curve in curves if (curve[0] == PAPER) == of_paper]
         for (group, system, sizes, values, positives), form in itertools.product(chosen, FORMS):
             label = f"{group} {system} {format_count(sizes[-1])}, {form}"
             for index in (0, -1) if positives else ():

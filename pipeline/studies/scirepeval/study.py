@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -29,6 +29,9 @@ from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries, published_of
 from pipeline.studies.sentences import Pairing
+
+Vectors = Mapping[Format, Mapping[Role, Task]]
+"""Vectors of a system, by format and role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,32 +141,18 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
     _pairings(recipe)  # before the papers are read
     papers = _corpus_task(recipe)
     yield [papers]
-    plan = _plan(require_made(workspace, papers), recipe)
-    for tasks in (plan.leaks, plan.figures, plan.repeats):
-        yield from ([task] for task in tasks.values())
+    _, figures, repeats, leaks = _plan(require_made(workspace, papers), recipe)
+    yield from ([task] for task in (*leaks.values(), *figures.values(), *repeats.values()))
 
 
 def _corpus_task(recipe: Recipe) -> Task:
     return corpus_task("scirepeval", steps.TaskPapers(folder=recipe.folder, entries=tuple(recipe.available())))
 
 
-class Plan(NamedTuple):
-    """The tasks of the study that need the corpus.
-
-    Attributes:
-        vectors: vectors of each system, by format and role.
-        figures: figures by task and system.
-        repeats: figures of probes with further seeds, by task, system and seed.
-        leaks: leaks by task.
-    """
-
-    vectors: Mapping[str, Mapping[Format, Mapping[Role, Task]]]
-    figures: Mapping[tuple[Entry, str], Task]
-    repeats: Mapping[tuple[Entry, str, int], Task]
-    leaks: Mapping[str, Task]
-
-
-def _plan(corpus: Artifact, recipe: Recipe) -> Plan:
+def _plan(
+    corpus: Artifact, recipe: Recipe
+) -> tuple[Mapping[str, Vectors], dict[tuple[Entry, str], Task], dict[tuple[Entry, str, int], Task], dict[str, Task]]:
+    """Return vectors by system, figures by task and system, those of probes also by seed, and leaks by task."""
     folder, available, chosen, pairings = recipe.folder, recipe.available(), recipe.chosen(), _pairings(recipe)
     # All tasks of the folder are embedded, so the choice of tasks does not change the vectors.
     vectors = {name: steps.vector_tasks(corpus, folder, available, system) for name, system in _systems(recipe).items()}
@@ -174,15 +163,13 @@ def _plan(corpus: Artifact, recipe: Recipe) -> Plan:
 
     probed = [entry for entry in chosen if entry.format in ("classification", "regression")]
     seeds = range(SEED + 1, SEED + recipe.probe_seeds)
-    return Plan(
-        vectors,
-        {key: figures(*key, recipe.resamples, SEED, pairings[key]) for key in itertools.product(chosen, vectors)},
-        {
-            (entry, name, seed): figures(entry, name, 1, seed)
-            for entry, name, seed in itertools.product(probed, recipe.names, seeds)
-        },
-        {entry.name: steps.leaks_task(corpus, folder, entry, recipe.lists) for entry in chosen},
-    )
+    of_systems = {
+        key: figures(*key, recipe.resamples, SEED, pairings[key]) for key in itertools.product(chosen, vectors)
+    }
+    repeated = itertools.product(probed, recipe.names, seeds)
+    repeats = {(entry, name, seed): figures(entry, name, 1, seed) for entry, name, seed in repeated}
+    leaks = {entry.name: steps.leaks_task(corpus, folder, entry, recipe.lists) for entry in chosen}
+    return vectors, of_systems, repeats, leaks
 
 
 def _systems(recipe: Recipe) -> dict[str, steps.Encoders]:
@@ -204,15 +191,15 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the tables and figures: averages, tasks, formats, differences, costs, leaks and counts."""
     make = workspace.runner.make
     corpus = make(_corpus_task(recipe))
-    plan = _plan(corpus, recipe)
-    all_artifacts = {key: make(task) for key, task in plan.figures.items()}
+    vectors, figure_tasks, repeat_tasks, leak_tasks = _plan(corpus, recipe)
+    all_artifacts = {key: make(task) for key, task in figure_tasks.items()}
     damaged = {entry for (entry, _), artifact in all_artifacts.items() if not artifact.manifest.counts["figures"]}
     evaluated = [entry for entry in recipe.chosen() if entry not in damaged]
     if not evaluated:
         names = ", ".join(sorted(entry.name for entry in damaged))
         raise InputError(f"no task could be evaluated of {names}", "The lines above say why; fetch the files again")
     artifacts = {key: artifact for key, artifact in all_artifacts.items() if key[0] not in damaged}
-    leaks = {name: make(task) for name, task in plan.leaks.items()}
+    leaks = {name: make(task) for name, task in leak_tasks.items()}
     sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
     with_confusion = report.read_figures(artifacts, recipe.folder)
     figures = with_confusion.filter(pl.col("system").is_in(recipe.names))
@@ -241,13 +228,13 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         heat = report.correlation_heat(figures, "")
         draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
         drawings.append(StudyFigure("correlations", draw))
-    repeats = {key: make(task) for key, task in plan.repeats.items() if key[0] not in damaged}
+    repeats = {key: make(task) for key, task in repeat_tasks.items() if key[0] not in damaged}
     if repeats:
         fits = [report.read_figures({key[:2]: artifact}, recipe.folder) for key, artifact in repeats.items()]
         tables.append(report.seeds(figures, fits))
     formats = {entry.format for entry in evaluated}
     embedded = {
-        (name, kind): (steps.encoders(name, recipe.formats)[kind], make(plan.vectors[name][kind]["paper"]))
+        (name, kind): (steps.encoders(name, recipe.formats)[kind], make(vectors[name][kind]["paper"]))
         for name, kind in itertools.product(recipe.names, FORMATS)
         if kind in formats
     }
