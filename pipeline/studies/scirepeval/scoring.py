@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,20 +46,10 @@ class FiguresConfig:
     pairing: Pairing | None = field(default=None, metadata=OMIT_DEFAULT)
 
 
-class TaskFigure(NamedTuple):
-    """One figure of a task.
-
-    Attributes:
-        figure: the measure, followed by ``@`` and the size of a few-shot row, or preceded by ``hard`` or ``soft``.
-        value: fraction.
-        items: number of test items.
-        draws: value in each resample of test items (and of repetitions), float64 ``[resamples]``.
-    """
-
-    figure: str
-    value: float
-    items: int
-    draws: Floats
+TaskFigure = tuple[str, float, int, Floats]
+"""One figure of a task: the measure, followed by ``@`` and the size of a few-shot row, or preceded by ``hard`` or
+``soft``; its value, a fraction; the number of test items; and the value in each resample of test items (and of
+repetitions), float64 ``[resamples]``."""
 
 
 def score(
@@ -216,7 +205,7 @@ def _cluster(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf)
         sums = probes.b_cubed(*probes.cluster(data, vectors))
         figures.append(_bootstrap(config, data.name, [partial(probes.b_cubed_f1, *sums)], len(sums[2]), data.name))
     _, values, blocks, draws = zip(*figures, strict=True)
-    return TaskFigure("b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0))
+    return "b3_f1", float(np.mean(values)), sum(blocks), np.mean(draws, axis=0)
 
 
 def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
@@ -227,7 +216,7 @@ def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
         )
     item = f"{config.task.name}|{name.partition(' ')[0] if ' ' in name else ''}"
     (draws,) = bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
-    return TaskFigure(name, float(values.mean()), len(values), draws)
+    return name, float(values.mean()), len(values), draws
 
 
 def _bootstrap(
@@ -237,4 +226,4 @@ def _bootstrap(
     task, draws = config.task.name, {"seed": config.seed, "resamples": config.resamples}
     item = f"{task}|{data_set}" if data_set else task
     value, resamples = bootstrap(statistics, items, item=item, repetition=f"{task}|{name}", **draws)
-    return TaskFigure(name, value, items, resamples)
+    return name, value, items, resamples

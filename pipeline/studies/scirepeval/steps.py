@@ -209,7 +209,7 @@ def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vector
         rows, counts = list[dict[str, Any]](), Counter(damaged=1)
         with left_out(entry):
             figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
-            rows = [figure._asdict() for figure in figures]
+            rows = [dict(zip(FIGURES.names, figure, strict=True)) for figure in figures]
         out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
         return {**counts, "figures": len(rows)}
 
