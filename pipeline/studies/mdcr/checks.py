@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -84,16 +83,8 @@ def draw_pool_task(
     return Task("pool", 1, POOLS, f"{field.pool.slug}-draw", config, inputs, run)
 
 
-class Plan(NamedTuple):
-    """The evaluations of each system, by field, on the large pools and on the lists of each draw.
-
-    ``negative_systems`` are the systems whose top negatives are in the benchmark.
-    """
-
-    benchmark: Artifact
-    negative_systems: tuple[str, ...]
-    large: Sequence[Evaluation]
-    lists: Mapping[str, Sequence[Evaluation]]
+Plan = tuple[Artifact, Sequence[Evaluation], Mapping[str, Sequence[Evaluation]]]
+"""The benchmark, and the evaluations of each system by field: on the large pools, and on the lists of each draw."""
 
 
 def plan(workspace: Workspace, recipe: Recipe) -> Plan:
@@ -110,7 +101,7 @@ def plan(workspace: Workspace, recipe: Recipe) -> Plan:
         pools = [draw_pool_task(corpus, field, recipe.sampling, *draw) for field in test_fields]
         lists[name] = evaluations_of_lists(workspace, corpus, pools, recipe.systems, "field")
     large = workspace.evaluations([field.pool for field in test_fields], recipe.systems, depth=recipe.depth, tunings=())
-    return Plan(benchmark, negative_systems, large, lists)
+    return benchmark, large, lists
 
 
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
@@ -119,32 +110,33 @@ def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     if recipe.rebuilds < 1:
         raise InputError(f"rebuilds must be at least 1, got {recipe.rebuilds}", "Write --set=rebuilds=20")
     yield from study.batches(workspace, recipe)
-    study_plan = plan(workspace, recipe)
-    yield [evaluation.scores[0] for evaluation in study_plan.large]
-    yield [evaluation.ranking for evaluations in study_plan.lists.values() for evaluation in evaluations]
+    _, large, lists = plan(workspace, recipe)
+    yield [evaluation.scores[0] for evaluation in large]
+    yield [evaluation.ranking for evaluations in lists.values() for evaluation in evaluations]
 
 
 _OF_DRAW = Design(row=("system",), of=("draw",), item="query", group="field")
 _SHOWN = {OWN: "benchmark", MATCHED: MATCHED, LARGE: LARGE}
 
 
-def average_precisions(workspace: Workspace, recipe: Recipe, study_plan: Plan) -> pl.DataFrame:
+def average_precisions(workspace: Workspace, recipe: Recipe, planned: Plan) -> pl.DataFrame:
     """Return the average precision of every query: ``draw``, ``system``, ``field``, ``query``, ``value``.
 
     The draws are those of the plan, the field-level pools (:data:`LARGE`), and the benchmark without the negatives of
     one system (``without bm25``).
     """
-    names, left_out = stored_names(recipe.systems), study_plan.negative_systems
+    benchmark, large_evaluations, evaluations_of = planned
+    names, left_out = stored_names(recipe.systems), benchmark.manifest.counts["model_negatives"]
     all_types, frames = {*left_out, GRAPH, MOST_CITED, RANDOM}, list[pl.DataFrame]()
     without = {f"without {name}": all_types - {name} for name in left_out}
-    for draw, evaluations in study_plan.lists.items():
+    for draw, evaluations in evaluations_of.items():
         for system, evaluation in zip(itertools.cycle(names), evaluations, strict=False):
             lists, ranking = read_evaluation(workspace, evaluation)
             for name, types in {draw: None, **(without if draw == OWN else {})}.items():
                 (precision,) = lists.values(ranking, ["map"], types)
                 facts = {"draw": pl.lit(name), "system": pl.lit(system), "field": pl.lit(lists.field)}
                 frames.append(pl.DataFrame({"value": precision}).with_row_index("query").with_columns(**facts))
-    scores = values(runs_of(workspace.runner, study_plan.large)).filter(measure="map")
+    scores = values(runs_of(workspace.runner, large_evaluations)).filter(measure="map")
     named = dict(zip(scores["system"].unique(maintain_order=True), names, strict=True))
     large = scores.with_columns(pl.col("system").replace_strict(named), draw=pl.lit(LARGE))
     columns = "draw", "system", "field", pl.col("query").cast(pl.Int64), "value"
@@ -309,10 +301,10 @@ def power_table(precisions: pl.DataFrame, recipe: Recipe) -> Table:
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the four tables."""
-    study_plan = plan(workspace, recipe)
-    precisions = average_precisions(workspace, recipe, study_plan)
+    planned = plan(workspace, recipe)
+    precisions = average_precisions(workspace, recipe, planned)
     tables = [table(precisions, recipe) for table in (redraw_table, order_table, bias_table, power_table)]
-    return StudyResult(tables, sources=[study_plan.benchmark.name])
+    return StudyResult(tables, sources=[planned[0].name])
 
 
 STUDY = Study(

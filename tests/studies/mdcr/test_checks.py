@@ -62,8 +62,8 @@ def mean(precisions: pl.DataFrame, draw: str, system: str) -> float:
 
 
 def test_the_first_draw_is_the_benchmark(root: Path, planned: checks.Plan) -> None:
-    lists, seen = read_lists(planned.benchmark.path, "test"), set()
-    for draw, evaluations in planned.lists.items():
+    lists, seen = read_lists(planned[0].path, "test"), set()
+    for draw, evaluations in planned[2].items():
         for evaluation in evaluations[:: len(split_names(SYSTEMS))]:
             of_field, _ = read_evaluation(interface.open(root), evaluation)
             ids, names = of_field.pool.corpus.ids(of_field.row), of_field.pool.query_ids()
@@ -82,7 +82,7 @@ def test_the_benchmarks_row_is_what_mdcr_eval_prints_whatever_the_rebuilds(
 ) -> None:
     untrained = SYSTEMS.removesuffix(",lsa")
     settings = ("--set", "baseline=", "--model", untrained)
-    found = mdcr_json(root, "study", "mdcr_eval", "--input", str(planned.benchmark.path), *settings)["tables"]["fields"]
+    found = mdcr_json(root, "study", "mdcr_eval", "--input", str(planned[0].path), *settings)["tables"]["fields"]
     expected = {row["system"]: row["value"] for row in found if row["field"] == "AVG" and row["measure"] == "map"}
     assert len(expected) == 3
     fewer = [word.replace("rebuilds=3", "rebuilds=1") for word in WORDS]
