@@ -90,8 +90,9 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
 
 def drawings(shown: HeatMap) -> list[StudyFigure]:
     """Return the heat map of each measure as a drawing (figures 6 and 7)."""
+    draw = partial(draw_heat, heat=shown, ends=(0.0, 1.0), digits=0)
     return [
-        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(draw_heat, heat=shown, view=name))
+        StudyFigure(f"classes-{name.lower().replace('_', '-')}", partial(draw, view=name))
         for name in ("NN1_Ret", "NN10_Ret", "AOP-10")
     ]
 

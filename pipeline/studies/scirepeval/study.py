@@ -226,7 +226,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if len(recipe.names) >= report.LEAST_SYSTEMS:
         tables.append(report.correlation_table(figures))
         heat = report.correlation_heat(figures, "")
-        draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0))
+        draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0), digits=0)
         drawings.append(StudyFigure("correlations", draw))
     repeats = {key: make(task) for key, task in repeat_tasks.items() if key[0] not in damaged}
     if repeats:

@@ -21,7 +21,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.studies.base import find
 from pipeline.studies.mdcr.build import benchmark_task
-from pipeline.studies.mdcr.lists import TRUE, data_file, read_lists
+from pipeline.studies.mdcr.lists import TRUE, existing, file_names, read_lists
 from pipeline.studies.mdcr.study import Recipe, benchmark
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper, make_corpus
@@ -101,7 +101,8 @@ def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
             assert all(len(ids) <= (5 if name == TRUE else 10) for name, ids in by_type.items())
             used |= {query, *listed}
         queries[split] = {query for of_field in lists.values() for query in of_field}
-        assert {json.loads(line)["paper_id"] for line in data_file(folder, split).read_text().splitlines()} == used
+        lines = existing(folder, file_names(split)[1]).read_text().splitlines()
+        assert {json.loads(line)["paper_id"] for line in lines} == used
         every = [by_type for of_field in lists.values() for by_type in of_field.values()]
         fewer = {name: [len(by_type[name]) < (5 if name == TRUE else 10) for by_type in every] for name in every[0]}
         expected = {
