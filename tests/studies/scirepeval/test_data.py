@@ -81,7 +81,7 @@ def _score(entry: Entry, folder: Folder) -> None:
     random = np.random.default_rng(1)
     vectors = {size: random.normal(size=(size, 4)).astype(np.float32) for size in range(PAPERS + 1)}
     figures, _ = score(FiguresConfig(entry, 1, 5), folder, lambda keys, _: vectors[len(keys)], 1)
-    assert all(0 <= abs(figure.value) <= 1 for figure in figures)
+    assert all(0 <= abs(value) <= 1 for _, value, *_ in figures)
 
 
 def test_queries_of_another_dimension_than_papers_are_refused(tmp_path: Path) -> None:
