@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pytest
+
+_Attack = TypeVar("_Attack")
+
+KILLS = int(os.environ.get("MDCR_KILLS", "6"))
+"""Kills of chains: above 10 in ``make torture``, where all attacks run; ``make test`` runs a share of them."""
 
 KINDS = ("kills", "jobs", "flips", "inputs", "attacks", "models", "trainings")
 GOOD = ("resumed", "refused", "harmless", "counted")
 """What may come of a fault. A fault that none of these names is lost."""
 
 PROPERTY = "fault"
+
+
+def share(attacks: Sequence[_Attack], one_in: int, first: int = 0) -> Sequence[_Attack]:
+    """Return one attack in so many for ``make test``, all for ``make torture``."""
+    return attacks if KILLS > 10 else attacks[first % one_in :: one_in]
 
 
 class Tally:

@@ -14,10 +14,9 @@ import pytest
 
 from pipeline.core.manifest import MANIFEST
 from tests.cli.run import flags, mdcr
-from tests.faults.tally import Tally
+from tests.faults.tally import KILLS, Tally
 from tests.faults.workspace import contents, leftovers, release
 
-KILLS = int(os.environ.get("MDCR_KILLS", "6"))
 MANIFEST_FLIPS = 24 if KILLS <= 10 else 6 * KILLS
 FLIPS_OF_A_FILE = 1 if KILLS <= 10 else 5
 REPAIRS = 10

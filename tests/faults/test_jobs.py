@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from pathlib import Path
@@ -13,19 +12,19 @@ from pipeline.cluster.jobs import Jobs
 from tests.cli.run import flags
 from tests.cluster.slurm_host import SlurmHost
 from tests.cluster.world import EMBED, World, whole
-from tests.faults.tally import Tally
+from tests.faults.tally import KILLS, Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill, pytest.mark.slurm]
 
-KILLS = 3
+ROUND = 3
 """Kills of one chain."""
 
 
-@pytest.mark.parametrize("seed", range(max(1, int(os.environ.get("MDCR_KILLS", "6")) // 40)))
+@pytest.mark.parametrize("seed", range(max(1, KILLS // 40)))
 def test_jobs_killed_at_random_moments(seed: int, slurm_host: SlurmHost, tmp_path: Path, tally: Tally) -> None:
     chance = random.Random(seed)
     world = World(tmp_path / "slurm", pause=1)
-    for number in range(KILLS):
+    for number in range(ROUND):
         driver = world.start("embed", *flags("--on slurm --nodes 4"), *EMBED)
         slurm_host.until(lambda driver=driver: alive(world) or driver.poll() is not None, "workers are submitted", 120)
         time.sleep(chance.uniform(0, 4))

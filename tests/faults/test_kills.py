@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from collections.abc import Iterator
@@ -14,12 +13,11 @@ import pytest
 from tests.cli.run import flags
 from tests.encode.tiny import save_bert
 from tests.faults.host import Host
-from tests.faults.tally import Tally
+from tests.faults.tally import KILLS, Tally
 from tests.faults.workspace import contents, leftovers, release, shards
 
 pytestmark = [pytest.mark.slow, pytest.mark.kill]
 
-KILLS = int(os.environ.get("MDCR_KILLS", "6"))
 ROUND = 10
 """Kills of one chain."""
 

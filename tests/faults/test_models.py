@@ -12,9 +12,9 @@ import pytest
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert, save_cross_encoder
 from tests.faults.models import FOLDERS, Malformed, malformed
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, share
 
-ROWS = list(malformed())
+ROWS = share(list(malformed()), 3)
 EVAL = ("eval", *flags("--size all --queries 5 --samples 1 --device cpu --workers 1 --measures map --json --model"))
 
 

@@ -14,7 +14,7 @@ from pipeline.core.runner import Runner
 from pipeline.encode import registry
 from pipeline.train.architectures import Architecture
 from pipeline.train.stage import train_task
-from tests.faults.tally import Tally
+from tests.faults.tally import Tally, share
 from tests.train.test_training import content, recipe, root
 from tests.train.world import CPU
 
@@ -76,7 +76,7 @@ def test_damage_in_a_checkpoint_changes_no_weight(
     names = sorted(path.name for path in checkpoint.iterdir())
     undisturbed = {str(file.relative_to(finished / "mine")): file.read_bytes() for file in files(finished)}
     assert {"optimizer.pt", "rng_state.pth", "trained.safetensors", "trainer_state.json"} <= {*names}
-    for name in names:
+    for name in share(names, 3, [*DAMAGES].index(how)):
         place = shutil.copytree(killed, tmp_path / name)
         damage(place / checkpoint.relative_to(killed) / name, how)
         tally.count("tried")
