@@ -78,6 +78,9 @@ _LONG = (
     "train/test_training.py",
     "test_plugins.py",
     "test_skipped.py",
+    "studies/leaderboard/test_leaderboard.py",
+    "faults/test_trainings.py",
+    "faults/test_attacks.py",
     "faults/test_models.py",
 )
 """The modules that take longest, in this order.
