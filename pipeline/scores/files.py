@@ -30,11 +30,11 @@ from pipeline.stages.score import counts_of
 
 RunFile = Any
 """A run: a file, perhaps as the text ``LABEL=FILE`` (TREC, a table, ``.json``, ``.jsonl``,
-``.parquet``); scores by query and document; or a frame of polars, pandas or Arrow."""
+``.parquet``); scores by query and document; or a frame of polars, pandas or Arrow, or a run of ranx."""
 
 QrelsFile = Any
 """Judgements: a file (TREC, BEIR's ``.tsv``, ``.csv``, ``.json``, ``.jsonl``, ``.parquet``), grades by query and
-document, or a frame."""
+document, a frame, or qrels of ranx."""
 
 NO_POSITIVE = ("ignore", "zero")
 """Queries that a measure cannot rate: left out, or 0 as trec_eval has it."""
@@ -43,7 +43,11 @@ _DEPTH = 2**16 - 1
 
 
 def evaluate(
-    runs: RunFile | Sequence[RunFile], qrels: QrelsFile, *, measures: str | None = None, no_positive: str = "ignore"
+    runs: RunFile | Sequence[RunFile] | Mapping[str, RunFile],
+    qrels: QrelsFile,
+    *,
+    measures: str | None = None,
+    no_positive: str = "ignore",
 ) -> pl.DataFrame:
     """Score runs against qrels, in the order of trec_eval 10: by score, then by document id, both descending.
 
@@ -51,7 +55,8 @@ def evaluate(
     more, or that of the measure) are left out. A cutoff beyond the end of a list uses the whole list.
 
     Args:
-        runs: one run or several; the name of a file without endings is the name of the system.
+        runs: one run or several, or runs by the names of their systems; else the name of a file without endings is its
+            system's.
         qrels: the judgements.
         measures: measures in addition to the default ones, with commas.
         no_positive: one of :data:`NO_POSITIVE`.
@@ -62,12 +67,18 @@ def evaluate(
     Raises:
         InputError: a file cannot be read, two runs have one name, or a run has no query of the qrels.
     """
-    run_list = runs if isinstance(runs, list | tuple) else [runs]
-    return score_files(run_list, qrels, measures, no_positive=no_positive)[1]
+    by_name = isinstance(runs, Mapping) and all(map(_is_run, runs.values()))
+    given = runs if by_name or isinstance(runs, list | tuple) else [runs]
+    return score_files(given, qrels, measures, no_positive=no_positive)[1]
+
+
+def _is_run(value: Any) -> bool:
+    """Return whether a value is a run, and not the scores of one query."""
+    return not isinstance(value, Mapping) or any(isinstance(scores, Mapping) for scores in value.values())
 
 
 def score_files(
-    runs: Sequence[RunFile],
+    runs: Sequence[RunFile] | Mapping[str, RunFile],
     qrels: QrelsFile,
     measures: str | None = None,
     *,
@@ -79,10 +90,13 @@ def score_files(
     ``memory`` limits the reading of each run, in bytes.
     """
     require_known(no_positive, NO_POSITIVE, f"--no-positive must be one of {', '.join(NO_POSITIVE)}")
-    named = [
-        labelled_file(run) if isinstance(run, str | Path) else (f"run {position}", run)
-        for position, run in enumerate(runs, 1)
-    ]
+    if isinstance(runs, Mapping):
+        named = [(str(name), _plain(run)) for name, run in runs.items()]
+    else:
+        named = [
+            labelled_file(run) if isinstance(run, str | Path) else (f"run {position}", _plain(run))
+            for position, run in enumerate(runs, 1)
+        ]
     if not named:
         raise InputError("runs must be one run or more, got none", "Give a file, or scores by query and document")
     names = [name for name, _ in named]
@@ -90,14 +104,14 @@ def score_files(
         raise InputError(f"two runs are named {repeated[0]!r}", "Give each a name with --run NAME=FILE")
     requested = {*DEFAULT, *(parse_measures(measures) if measures else ())}
     chosen = sorted(requested, key=lambda measure: measure.order)
+    qrels = _plain(qrels)
     judgements = _judgements(qrels)
     entries = [read_entries(run, memory) for _, run in named]
     documents = {*(document for _, document in judgements), *(text for run in entries for text in set(run.documents))}
     rows = {text: row for row, text in enumerate(sorted(documents))}  # of Unicode, and so of UTF-8
     queries = {text: position for position, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
-    is_file = isinstance(qrels, str | Path)
-    collection = f"{name_of(Path(qrels)) if is_file else 'qrels'}-{_digest(Path(qrels) if is_file else qrels)}"
+    collection = f"{name_of(qrels) if isinstance(qrels, Path) else 'qrels'}-{_digest(qrels)}"
     judged = {text for pair in judgements for text in pair}
     for name, run in zip(names, entries, strict=True):
         _warn_of_encoded(name, run, judged)
@@ -190,9 +204,9 @@ def _qrels(judgements: Mapping[tuple[str, str], int], queries: Mapping[str, int]
 
 def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     """Return the grade of each query and document; a pair judged twice is refused."""
-    is_file, grades = isinstance(qrels, str | Path), dict[tuple[str, str], int]()
-    name = qrels if is_file else "qrels"
-    for line, pair, grade in read_judgements(Path(qrels) if is_file else qrels):
+    grades = dict[tuple[str, str], int]()
+    name = qrels if isinstance(qrels, Path) else "qrels"
+    for line, pair, grade in read_judgements(qrels):
         if pair in grades:
             raise InputError(f"{name}:{line} judges {pair[1]!r} again for query {pair[0]!r}", "Keep one judgement")
         grades[pair] = grade
@@ -208,6 +222,13 @@ def _warn_of_encoded(name: str, run: Entries, judged: set[str]) -> None:
         encoded = [text for text in ids - others if "%" in text and unescape(text) in others - ids]
         if encoded:
             warn(f"{len(encoded):,} ids of {file} match only when percent-decoded, such as {encoded[0]!r}. {DECODE}")
+
+
+def _plain(given: Any) -> Any:
+    """Return a path of a text, and what runs and qrels of ranx hold; anything else as it is."""
+    if isinstance(given, str):
+        return Path(given)
+    return given.to_dict() if type(given).__module__.partition(".")[0] == "ranx" else given
 
 
 def _digest(file: RunFile | QrelsFile) -> str:

@@ -100,7 +100,13 @@ def read_triples(given: Any, form: Form, memory: float = math.inf) -> Triples:
         if not hasattr(given, "__arrow_c_stream__"):
             what = f"runs and qrels must be files, mappings or frames, got {type(given).__name__}"
             raise InputError(what, "Give {query: {document: number}}, or a frame of polars, pandas or Arrow")
-        return _records(f"the {form.name} row ", enumerate(pa.table(given).to_pylist(), 1), form)
+        try:
+            records = pa.table(given).to_pylist()
+        except pa.ArrowException as error:
+            raise InputError(
+                f"the {form.name} must be a table, got {type(given).__name__} ({error})", form.remedy
+            ) from error
+        return _records(f"the {form.name} row ", enumerate(records, 1), form)
     readers = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines, "parquet": _parquet, "parq": _parquet}
     with _errors(given, form):
         found = readers.get(_ending(given), _text)(files.given(given), form, memory)

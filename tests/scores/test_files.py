@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 import pytrec_eval
+import ranx
 
 from pipeline.cli import main
 from pipeline.core.errors import InputError
@@ -58,6 +59,23 @@ def write(folder: Path, run: dict[str, dict[str, float]], qrels: dict[str, dict[
     judged = [f"{query} 0 {document} {grade}" for query, of in qrels.items() for document, grade in of.items()]
     (folder / "qrels.txt").write_text("\n".join(judged))
     return folder / f"{name}.run"
+
+
+def test_runs_of_python_are_named_and_may_be_of_ranx(tmp_path: Path) -> None:
+    run, qrels = random_files(0)
+    frame = pl.DataFrame(
+        [(q, d, score) for q, of in run.items() for d, score in of.items()], ["qid", "docno", "score"], orient="row"
+    )
+    path = write(tmp_path, run, qrels)
+    given = {"a": run, "b": frame, "c": path, "d": ranx.Run.from_dict(run)}
+    scores = evaluate(given, ranx.Qrels.from_dict(qrels)).pivot("system", index=["query_id", "measure"], values="value")
+    assert scores.columns[2:] == [*given]
+    keys = ["query_id", "measure"]
+    usual = evaluate(path, qrels).select(*keys, "value").sort(keys)
+    for name in given:
+        assert scores.select(*keys, value=name).sort(keys).equals(usual)
+    with pytest.raises(InputError, match="the run must be a table, got Series"):
+        evaluate(frame["score"], qrels)
 
 
 @pytest.mark.parametrize("seed", range(5))
