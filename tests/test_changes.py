@@ -37,12 +37,6 @@ CHANGES = [
         '    medians = scores.group_by(keys).agg(median=pl.col("value").drop_nans().median())\n'
         '    facts = facts.join(medians, on=keys, nulls_equal=True, maintain_order="left")\n',
     ),
-    (
-        "a column of every table",
-        "scores/summary.py",
-        '"low", "high", "interval", "queries"),',
-        '"median", ',
-    ),
 ]
 """Change, file, text in it, and what is put before that text. The rule's line of help and the place where tables show
 the column, one file more each, are left out."""
