@@ -18,7 +18,6 @@ from pipeline.corpus.pool import Pool
 from pipeline.data import DATA
 from pipeline.encode.names import HUB, MTEB, parse
 from pipeline.measure.measures import parse_measures
-from pipeline.sources.mteb import find_task
 
 TASKS = "mteb_tasks.py"
 
@@ -90,6 +89,8 @@ def write_results(folder: Path, scores: pl.DataFrame, corpora: Mapping[str, Mapp
         raise InputError("scores for mteb must be on its tasks, got none", "Build a corpus with --source mteb first")
     if others := scores["corpus"].n_unique() - task_scores["corpus"].n_unique():
         warn(f"left out: scores on {others} corpora that are not tasks of mteb")
+    from pipeline.sources.mteb import find_task  # here, because it brings a client of HTTP
+
     mteb = optional("mteb", "--format mteb")
     cache = mteb.ResultCache(folder)
     for rows in task_scores.partition_by("pool", "ranking", "label", maintain_order=True):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError
 from pipeline.exchange.entries import name_of
-from pipeline.sources.mteb import folder_of, task_qrels
 
 HUB = "hub"
 """Stands for qrels of tasks of MTEB on the Hugging Face hub."""
@@ -49,6 +48,8 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, fol
 
     Of equal ones, those count that are alike by name, then by folder.
     """
+    from pipeline.sources.mteb import folder_of, task_qrels  # here, because it brings a client of HTTP
+
     if run.task and (given == HUB or (folder and (folder / folder_of(run.task[0])).is_dir())):
         task, subset, split = run.task
         return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")

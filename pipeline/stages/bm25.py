@@ -48,7 +48,6 @@ _TERMS_VERSION = 4
 _TEXTS_TOGETHER = 8_192
 _THREAD_BYTES = 3 * 2**27
 """Approximate memory of a thread that analyses a block of texts, bytes."""
-_SPACE = pa.scalar(" ", pa.large_string())
 
 
 @dataclass(frozen=True)
@@ -162,13 +161,14 @@ def _write_blocks(corpus: Corpus, role: Role, missing: Mapping[int, Rows], out: 
 
 def _texts(corpus: Corpus, role: Role, rows: Rows) -> Iterator[pa.Array]:
     """Yield title and abstract of papers, or the texts of queries, as large strings."""
+    space = pa.scalar(" ", pa.large_string())
     for block in slices(_characters(corpus, role, rows), _TEXTS_TOGETHER, TEXT_CHARS):
         block_rows = rows[block]
         if role == "query":
             joined = corpus.query_texts.column("text").take(pa.array(block_rows))
         else:
             table = corpus.take(block_rows, ["title", "abstract"])
-            joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), _SPACE)
+            joined = pc.binary_join_element_wise(table.column("title"), table.column("abstract"), space)
         yield pa.concat_arrays(joined.chunks)
 
 

@@ -21,7 +21,6 @@ from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicate
 from pipeline.corpus.extract import part_record
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import LINK_COLUMNS, Release
-from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.sources.registry import SOURCES, open_release
 
 
@@ -106,6 +105,8 @@ def corpus_tasks(
     Raises:
         InputError: the source, an option or the release is wrong.
     """
+    from pipeline.sources.mteb import corpus_name, task_names  # here, because it brings a client of HTTP
+
     if folder and source in SOURCES and not SOURCES[source].has_folder:
         raise InputError(f"source {source} takes no --input, got {folder}", "Leave it out")
     if duplicates == "keep" and duplicates_by:
