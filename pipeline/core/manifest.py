@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,23 +67,29 @@ class Manifest:
         """Read a manifest; raise CorruptError if it is damaged, InputError if it has another schema."""
         path = folder / MANIFEST
         try:
-            text = path.read_bytes().decode()
-            values = json.loads(text)
-            del values["checksum"]
-            if text != _text(values):
-                raise ValueError("its checksum does not match")
-            if values["schema"] != SCHEMA:
+            manifest = _parsed(path.read_bytes())
+            if manifest.schema != SCHEMA:
                 raise InputError(
-                    f"{path} has schema {values['schema']}, this version reads {SCHEMA}",
+                    f"{path} has schema {manifest.schema}, this version reads {SCHEMA}",
                     "Remove its folder, and run the command that makes it",
                 )
-            outputs = tuple(Output(**output) for output in values.pop("outputs"))
-            return cls(outputs=outputs, **values)
+            return manifest
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise CorruptError(
                 f"{path} is damaged ({type(error).__name__}: {error})",
                 "Run the command that makes it with --repair, or remove its folder and run it again",
             ) from error
+
+
+@functools.lru_cache(maxsize=10_000)
+def _parsed(content: bytes) -> Manifest:
+    """Return the manifest of a file; a command opens the same ones often."""
+    values = json.loads(text := content.decode())
+    del values["checksum"]
+    if text != _text(values):
+        raise ValueError("its checksum does not match")
+    outputs = tuple(Output(**output) for output in values.pop("outputs"))
+    return Manifest(outputs=outputs, **values)
 
 
 def _text(values: Mapping[str, Any]) -> str:
