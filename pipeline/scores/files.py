@@ -74,7 +74,9 @@ def evaluate(
 
 def _is_run(value: Any) -> bool:
     """Return whether a value is a run, and not the scores of one query."""
-    return not isinstance(value, Mapping) or any(isinstance(scores, Mapping) for scores in value.values())
+    if isinstance(value, Mapping):
+        return any(isinstance(scores, Mapping) for scores in value.values())
+    return isinstance(value, str | Path) or any(hasattr(value, name) for name in ("__arrow_c_stream__", "to_dict"))
 
 
 def score_files(

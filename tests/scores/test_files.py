@@ -74,8 +74,12 @@ def test_runs_of_python_are_named_and_may_be_of_ranx(tmp_path: Path) -> None:
     usual = evaluate(path, qrels).select(*keys, "value").sort(keys)
     for name in given:
         assert scores.select(*keys, value=name).sort(keys).equals(usual)
-    with pytest.raises(InputError, match="the run must be a table, got Series"):
-        evaluate(frame["score"], qrels)
+    for other, message in (
+        (frame["score"], "must be a table, got Series"),
+        ({"q1": ["d1"]}, "query 'q1' must be an obj"),
+    ):
+        with pytest.raises(InputError, match=message):
+            evaluate(other, qrels)
 
 
 @pytest.mark.parametrize("seed", range(5))
