@@ -11,6 +11,7 @@ import polars as pl
 from pipeline.core.errors import InputError
 from pipeline.exchange.samples import MAIN
 from pipeline.measure.measures import parse_measures
+from pipeline.sources.tables import NULLS
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -31,8 +32,8 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
-_MISSING = ("", "-", "–", "—", "n/a", "na", "nan", "none", "null")
-"""What tables write where there is no value."""
+_MISSING = ("", "-", "–", "—", *map(str.casefold, NULLS))
+"""What tables write where there is no value, in lower case."""
 
 _SUMS = ("all", "average", "avg", "avg.", "mean", "overall")
 

@@ -16,7 +16,7 @@ from pipeline.sources.content import MAX_LINE, first_line, read_text
 from pipeline.sources.records import Tally
 
 SEPARATORS = "\t,;|"
-_NULLS = ("NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N")
+NULLS = ("NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N")
 """Cells of pandas, R and databases that stand for a missing value."""
 _BEFORE_HEADER = re.compile(r"(?:\s*\n|sep=.\s*\n|#[^,;\t|\n]*\n)*")
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of a bad byte
@@ -76,7 +76,7 @@ def read_table(tally: Tally, *, header: bool = True) -> Iterator[dict[str, Any]]
         elif any(row[len(names) :]):
             tally.drop("bad_columns", f"{len(row)} cells, {len(names)} columns")
         else:
-            cells = ["" if cell in _NULLS else cell for cell in row]
+            cells = ["" if cell in NULLS else cell for cell in row]
             yield dict(zip(names, [*cells, *[""] * len(names)], strict=False))
 
 
