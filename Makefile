@@ -1,5 +1,5 @@
 # What a user types. Variables become options of the command mdcr; there is no logic here.
-# `make help` lists the targets and the variables.
+# `make help` lists the targets; `mdcr CMD --help` the options, which are the variables.
 
 # Variables given on the command line alone count: MDCR_MAKE has their names, MDCR_MAKE_NAME the value of each. Make expands none of
 # them, and mdcr reads them from its environment, so no value is ever part of a line of shell.
@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := audit judge fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models plan doctor gc evaluate open triplets train papers reproduce
+COMMANDS := audit judge fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models doctor gc evaluate triplets train papers reproduce
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -44,8 +44,7 @@ endif
 help:  ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
-	@PYTHONPATH=$(dir $(firstword $(MAKEFILE_LIST))) $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) -m pipeline.cli.variables
-	@echo "Messages name options of the command $(BIN)/mdcr: --min-citations=3 is MIN_CITATIONS=3 here"
+	@echo "Variables are options of the command: $(BIN)/mdcr CMD --help lists them; --min-citations=3 is MIN_CITATIONS=3 here"
 	@echo "Example: make eval CORPUS=openalex FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
 
 setup: $(VENV)/.installed  ## create the environment (.venv)
@@ -129,8 +128,7 @@ export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
 compare: ## compare systems on the same pools, two of them query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details)
-plan: ## print what eval would make, and time, disk and memory of embedding by a short probe: the variables of eval
-evaluate open: ## evaluate: score runs of any tool against qrels (RUN QRELS BASELINE); open: the newest page in a browser
+evaluate: ## score runs of any tool against qrels: RUN QRELS BASELINE
 doctor: ## show what this machine has and what is missing
 judge: ## judge a random part of the pairs, and score by that: STEP=draw|read|score PAIRS LABELS MACHINE MODEL (docs/judging.md)
 audit: ## put error bars on results of any tool: RESULTS METRIC PLAN (docs/audit.md)

@@ -1,13 +1,11 @@
-"""Building a corpus from S2ORC compared with other libraries: reading and prefiltering, sorting and joining.
+"""Building a corpus from S2ORC compared with other libraries: reading and prefiltering.
 
     python bench/corpus.py [--quick] [--papers 200k] [--input DIR] [--sizes 500k,2M,8M --memory 4G]
 
 Without ``--input`` a synthetic release in the layout of S2ORC 2020 is written first. All readers keep the papers with a
 year from 1500 to 2100, a title, an abstract of 30 characters and 3 outbound citations. Ours runs in 2 processes,
 started before the clock, and also normalises texts and makes distinct reference keys; Polars and DuckDB have 2 threads;
-the loops are one process. Then the papers read are sorted by id and their citations resolved, both ways, by ours,
-DuckDB and Polars, each in a new process with two threads under ``--memory`` (bench/corpus_joins.py). Rounds are
-interleaved; figures are medians of wall and processor time, and the most memory, without mapped files.
+the loops are one process. Rounds are interleaved; figures are medians of wall and processor time.
 
 ``--sizes`` builds corpora of synthetic releases with ``mdcr corpus --memory``, and samples the memory of the processes
 20 times a second (resident: with mapped files; own: without). It takes about 4 GB of disk a million papers.
@@ -18,7 +16,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import os
 import platform
 import statistics
 import subprocess
@@ -47,16 +44,13 @@ from pipeline.core.config import parse_bytes, parse_count
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.parallel import unordered
-from pipeline.core.resources import Resources, available_cores, available_memory
+from pipeline.core.resources import available_cores, available_memory
 from pipeline.core.rng import generator
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.workdir import Workdir
-from pipeline.corpus.build import extract
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import Synthetic
 
 PROCESSES = 2
-JOINERS = ("ours", "duckdb", "polars")
 OURS = "ours, 2 processes"
 LISTS = ("mag_field_of_study", "outbound_citations", "inbound_citations")
 POLARS = {
@@ -299,33 +293,6 @@ def watched(command: list[str]) -> tuple[bytes, list[int]]:
     return running.stdout.read(), peaks
 
 
-def join_bench(folder: Path, memory: str, rounds: int, scratch: Path) -> dict[str, Any]:
-    """Compare engines over the papers of a release, read into runs before the clock starts."""
-    release, work = S2orc2020(folder), Workdir.prepare(scratch / "runs")
-    extract(release, list(enumerate(release.parts())), work, Resources(parse_bytes(memory), PROCESSES))
-    script = str(Path(__file__).with_name("corpus_joins.py"))
-    measured: dict[str, list[tuple[float, float, int]]] = {name: [] for name in JOINERS}
-    digests: set[bytes] = set()
-    for _ in range(rounds):
-        for name in JOINERS:
-            with tempfile.TemporaryDirectory(dir=scratch) as out:
-                clock, before = time.perf_counter(), os.times()
-                printed, peaks = watched([script, name, str(work.scratch()), out, memory])
-                wall, after = time.perf_counter() - clock, os.times()
-            spent = after.children_user + after.children_system - before.children_user - before.children_system
-            measured[name].append((wall, spent, peaks[1]))
-            digests.add(printed)
-    if len(digests) > 1:
-        raise SystemExit("the engines disagree about the order of the papers or their citations")
-    rows = {}
-    for name, rounds_of in measured.items():
-        wall, spent, own = np.median(rounds_of, axis=0)
-        ratio = np.median([mine[1] / ours[1] for mine, ours in zip(rounds_of, measured["ours"], strict=True)])
-        rows[name] = {"wall_s": round(wall, 2), "cpu_s": round(spent, 2), "own_gib": round(own / 2**30, 2)}
-        rows[name]["times_ours_cpu"] = round(float(ratio), 2)
-    return {"memory": memory, "rounds": rounds, "engines": rows}
-
-
 def size_bench(size: str, memory: str, folder: Path | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=folder) as name:
         release, root = Path(name) / "release", Path(name) / "root"
@@ -345,13 +312,6 @@ def print_read(found: dict[str, Any]) -> None:
     for name, row in found["engines"].items():
         rate = f"{row['papers_per_s']:,}"
         print(f"{name:34}{row['wall_s']:9.2f}{row['cpu_s']:9.2f}{rate:>12}{row['times_ours']:8.2f}{row['kept']:12,}")
-
-
-def print_joined(found: dict[str, Any]) -> None:
-    print(f"\nsorted by id, citations resolved both ways; --memory {found['memory']}\n")
-    print(f"{'':34}{'wall s':>9}{'cpu s':>9}{'x ours, cpu':>12}{'own GiB':>9}")
-    for name, row in found["engines"].items():
-        print(f"{name:34}{row['wall_s']:9.2f}{row['cpu_s']:9.2f}{row['times_ours_cpu']:12.2f}{row['own_gib']:9.2f}")
 
 
 def main() -> None:
@@ -380,8 +340,6 @@ def main() -> None:
             write_s2orc(Synthetic(papers), folder, workers=PROCESSES)
         report["read"] = read_bench(folder, rounds)
         print_read(report["read"])
-        report["joined"] = join_bench(folder, options.memory, min(rounds, 3), Path(scratch))
-    print_joined(report["joined"])
     report["sizes"] = [size_bench(size, options.memory, options.folder) for size in options.sizes.split(",") if size]
     for found in report["sizes"]:
         print(*(f"{name} {value}" for name, value in found.items()), sep="  ")

@@ -59,7 +59,7 @@ def written(study: str) -> Iterator[str]:
         paths += (CODE / "scirepeval").glob("*.py")
     for path in (CODE / "common.py", *paths):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and re.fullmatch(r"\w+|figures\.heat", ast.unparse(node.func)):
+            if isinstance(node, ast.Call) and re.fullmatch(r"\w+", ast.unparse(node.func)):
                 named = [keyword.value for keyword in node.keywords if keyword.arg == "name"]
                 match [*named, *node.args][:1]:
                     case [ast.Constant(value=str() as name)]:

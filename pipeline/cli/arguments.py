@@ -309,12 +309,6 @@ COMMANDS: Mapping[str, Command] = {
         "memory workers device dry_run",
         word("paper", _Paper),
     ),
-    "plan": Command(
-        "print what eval would make with the same options, and time, disk and memory of the embedding",
-        "encoders:plan",
-        (*_SCORED, _own(some(VARIOUS, "probe"))),
-        _READING,
-    ),
     "models": Command(
         "list the encoders, and which of them are on this machine",
         "encoders:models",
@@ -327,7 +321,6 @@ COMMANDS: Mapping[str, Command] = {
         running="memory workers device verbose",
     ),
     "doctor": Command("report what this machine has, and what is missing", "doctor:doctor", running="json"),
-    "open": Command("open the newest page in a browser", "results:open_page", running=""),
     "gc": Command(
         "list files that no named corpus needs; remove them with --delete",
         "gc:gc",

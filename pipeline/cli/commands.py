@@ -20,7 +20,6 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
 from pipeline.encode import hub
-from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
@@ -136,13 +135,12 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     }
     print(render_table(grid("grid", title, "k1 \\ b", cells, [note])))
     rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tuned.k1), ("b", tuned.b)))
-    heat = HeatMap(title, "", rows, columns, {"MAP": tuned.values.tolist()})
     try:
         folder = root / REPORTS / artifact.name
         folder.mkdir(parents=True, exist_ok=True)
         with drawing() as figure_class:
             ends = (float(tuned.values.min()), float(tuned.values.max()))
-            figure = draw_heat(figure_class, heat, "MAP", ends=ends, digits=1)
+            figure = draw_heat(figure_class, "MAP", rows, columns, tuned.values, ends=ends, digits=1)
             for path in save(figure, folder / "grid", FORMATS, f"{title}. {note}"):
                 say(f"wrote {path}")
     except InputError as error:

@@ -1,10 +1,9 @@
-"""``mdcr report``, ``compare``, ``evaluate`` and ``open``: scores as tables, files, JSON and pages."""
+"""``mdcr report``, ``compare`` and ``evaluate``: scores as tables, files, JSON and pages."""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
-import webbrowser
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -291,12 +290,3 @@ def evaluate(options: argparse.Namespace) -> None:
     for report in reports:
         write_files(folder, report)
     say(f"page: {folder / NAME}")
-
-
-def open_page(options: argparse.Namespace) -> None:
-    """Open the newest page of the workspace in a browser, and print its path."""
-    pages = sorted((options.root / REPORTS).glob(f"*/{NAME}"), key=lambda page: page.stat().st_mtime_ns)
-    if not pages:
-        raise InputError(f"there is no page in {options.root / REPORTS}", "Run mdcr demo, mdcr report or mdcr study")
-    webbrowser.open(pages[-1].resolve().as_uri())
-    print(pages[-1])

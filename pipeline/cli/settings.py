@@ -141,7 +141,6 @@ class Various:
     output: Path | None = setting(None, "folder for its files (default: one in runs/reports); submission: the file")
     corpus: str | None = setting(None, "corpus in place of the recipe's")
     set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")
-    probe: float = setting(5.0, "of each model", metavar="SECONDS")
     delete: bool = setting(False, "remove it (default: list it)")
     most: Positive = setting(10, "queries that differ most", metavar="N")
     check: Path | None = setting(

@@ -1,20 +1,17 @@
-"""The options of commands as variables of ``make``: what ``make help`` prints, and what a goal passes on.
+"""The options of commands as variables of ``make``: what a goal passes on.
 
 The Makefile exports ``MDCR_MAKE`` (the names of the variables on its command line), ``MDCR_MAKE_NAME`` (the value of
 each) and ``MDCR_GOALS`` (its goals). At least one goal must take a variable. Values are passed unexpanded and never
-parsed by a shell. It needs no installed package, since ``make help`` runs before ``make setup``.
+parsed by a shell.
 """
 
 from __future__ import annotations
 
 import os
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from pipeline.cli.arguments import COMMANDS, groups_of
 from pipeline.cli.spelling import Parser, flags_of
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.settings import Count, Setting, choices_of
 
 
 def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
@@ -59,35 +56,3 @@ def variables(parser: Parser) -> dict[str, str]:
 def variable(option: str) -> str:
     """Return the variable of ``make`` of an option."""
     return option.removeprefix("--").upper().replace("-", "_")
-
-
-def listing(width: int = 140) -> Iterator[str]:
-    """Yield the variables under the titles of their settings, in lines of at most ``width`` characters."""
-    texts: dict[str, dict[str, str]] = {}
-    for command, declared in COMMANDS.items():
-        word = [declared.word] if declared.word and not declared.word.repeated else []
-        named = [(command, setting, False) for setting in word]
-        for group in groups_of(command):
-            title = command if group.title == "options" else group.title.partition(" (")[0].partition(",")[0]
-            named += [(title, setting, group.chooses) for setting in group.settings.values() if not setting.hidden]
-        for title, setting, chooses in named:
-            name = variable(setting.option)
-            if setting in word or not any(name in shown for shown in texts.values()):
-                texts.setdefault(title, {})[name] = f"{name}={_example(setting)}"
-            if chooses and setting.is_flag:
-                texts.setdefault(title, {})[f"NO_{name}"] = f"NO_{name}=1"
-    for title, shown in texts.items():
-        lines = textwrap.wrap("   ".join(shown.values()), width - 34, break_long_words=False, break_on_hyphens=False)
-        yield from (f"  {heading:32}{line}" for heading, line in zip([title, *[""] * len(lines)], lines, strict=False))
-
-
-def _example(setting: Setting) -> str:
-    """Return what a variable may be: its choices, else its default."""
-    choices = [] if setting.kind == Count else choices_of(setting.kind)
-    default = "" if setting.default in (None, ()) else setting.typed(setting.default)
-    return "1" if setting.is_flag else "|".join(choices) or default or "..."
-
-
-if __name__ == "__main__":
-    print("Variables (any of them may be left out; mdcr COMMAND --help explains the options of these names):")
-    print("\n".join(listing()))

@@ -89,6 +89,17 @@ def count_marks(
     return {"positives": counts(positives), "negatives": counts(np.setdiff1d(candidates, positives))}
 
 
+UNEVEN = 0.05
+"""Difference of the shares of positives and negatives without an abstract beyond which scores among the candidates
+with an abstract stand beside the others."""
+
+
+def uneven_abstracts(marks: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether positives and negatives (:func:`count_marks`) differ by much in the share without an abstract."""
+    shares = [counts["without_abstract"] / max(counts["papers"], 1) for counts in marks.values()]
+    return bool(shares) and max(shares) - min(shares) > UNEVEN
+
+
 def describe_gaps(pools: Iterable[Mapping[str, Mapping[str, int]]]) -> str:
     """Return a sentence with the shares of several pools' :func:`count_marks` together; empty without positives."""
     totals = {kind: Counter[str]() for kind in ("positives", "negatives")}

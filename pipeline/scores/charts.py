@@ -1,4 +1,4 @@
-"""Charts of a summary, drawn by pages and matplotlib: curves over pool size, figures by field, and heat maps."""
+"""Charts of a summary, drawn by pages and matplotlib: curves over pool size, and figures by field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.core.config import file_name, format_count
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import common_size, provenance, scope
 from pipeline.scores.layout import runs_behind
-from pipeline.scores.page.parts import Chart, HeatMap, Series
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.tables import label_of
 
 
@@ -54,23 +54,6 @@ def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
         unit="%",
         views=views(table.with_columns(number.alias("x"))),
         categories=_field_labels(fields),
-        provenance=provenance(table, runs_behind(table, runs)),
-    )
-
-
-def heat(table: pl.DataFrame, runs: pl.DataFrame) -> HeatMap:
-    """Return fields by systems, coloured by value."""
-    fields, labels = (list(table[name].unique(maintain_order=True)) for name in ("field", "label"))
-    value = {tuple(key): figure for *key, figure in table.select("measure", "field", "label", "value").iter_rows()}
-    return HeatMap(
-        title=f"Fields by systems{_size_suffix(table)}",
-        corner="field",
-        rows=_field_labels(fields),
-        columns=labels,
-        views={
-            label_of(measure): [[value.get((measure, field, label)) for label in labels] for field in fields]
-            for measure in table["measure"].unique(maintain_order=True)
-        },
         provenance=provenance(table, runs_behind(table, runs)),
     )
 

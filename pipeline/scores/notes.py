@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.core.config import counted, format_count
-from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text
-from pipeline.encode import known
-from pipeline.measure.design import Design, estimate
-from pipeline.measure.engines import precision_among
-from pipeline.measure.estimates import tall
+from pipeline.corpus.prefilter import describe_gaps, uneven_abstracts
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE, RESAMPLED
-from pipeline.scores.caption import DATASET, collection, provenance
+from pipeline.scores.caption import DATASET, provenance
 from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import format_setting, gaps_of, has_own_queries
-from pipeline.scores.published import made_with, published
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
-from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.summary import of_fewer_samples
-from pipeline.scores.tables import Cell
 from pipeline.stages.systems import TUNED
 
 _FEW = 10
@@ -51,11 +41,8 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _missing(runs),
         _unrated(table),
         describe_gaps(map(gaps_of, pools.iter_rows(named=True))),
-        _map_among_abstracts(runs, table["bootstrap_seed"][0], by_field=table["over"][0] == "fields"),
-        "" if own_queries else _origins(runs),
         _trained_on(runs),
         cut_note(runs),
-        _published(table, runs),
         _parameters(runs),
         _prefixes(runs),
         _depths_and_ties(runs),
@@ -175,34 +162,6 @@ def _unrated(table: pl.DataFrame) -> str:
     return " ".join(parts)
 
 
-def _published(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the published figures of the systems, if the pools correspond to a published experiment.
-
-    For a collection with queries from its release, the note says which text the encoders read.
-    """
-    fields = set(table["field"]) - {AVERAGE}
-    sizes = [format_count(size or 0) for size in table["size"].unique(maintain_order=True)]
-    experiments: list[str] = []
-    own_queries = has_own_queries(runs.row(0, named=True))
-    if fields == {None}:
-        experiments = [collection(runs["corpus"][0])] if own_queries else [f"dataset-{size}" for size in sizes]
-    elif len(fields) == len(MAG_FIELDS) and "100k" in sizes:
-        experiments = ["fields"]
-    measures = table["measure"].unique(maintain_order=True)
-    parts = []
-    for label, system in table.select("label", "system").unique(maintain_order=True).iter_rows():
-        names = [(experiment, measure) for experiment in experiments for measure in measures]
-        figures = {
-            ".".join(name): published(system, *name) if own_queries else known.published(system).get(".".join(name))
-            for name in names
-        }
-        scale = 100 if own_queries else 1
-        printed = [f"{name} {known.as_printed(round(scale * f, 2))}" for name, f in figures.items() if f is not None]
-        source = "; ".join(filter(None, [made_with(system, experiment) for experiment in experiments]))
-        parts += [f"{label} {', '.join(printed)}{f' ({source})' if source else ''}"] if printed else []
-    return f"Published, on the papers' own releases: {'; '.join(parts)}." if parts else ""
-
-
 def _parameters(runs: pl.DataFrame) -> str:
     """Return the parameters of each system, followed by their fields if they differ between fields."""
     parameters_of_rows = []
@@ -268,89 +227,12 @@ def _trained_on(runs: pl.DataFrame) -> str:
     return f"Trained on: {'. '.join(texts)}." if texts else ""
 
 
-_GAP = 0.01
-"""Minimum difference of the shares without an abstract for which the note is shown."""
-
-
-def _map_among_abstracts(runs: pl.DataFrame, seed: int, *, by_field: bool) -> str:
-    """Return MAP among the candidates with an abstract, by size or (``by_field``) as mean over fields, with intervals.
-
-    It covers first samples whose positives and negatives differ in the share without an abstract; empty without any.
-    """
-    gapped = runs.filter(pl.col("sample") == pl.col("sample").min().over("field", "size"))
-    differ = pl.Series([differ_in_abstracts(gaps_of(run)) for run in gapped.iter_rows(named=True)], dtype=pl.Boolean)
-    gapped = gapped.filter(differ)
-    scopes = [gapped] if by_field else gapped.partition_by("size", maintain_order=True)
-    texts = [text for scope in scopes if len(scope) for text in _map_texts(scope, seed, by_field)]
-    return f"MAP among the candidates that have an abstract: {'; '.join(texts)}." if texts else ""
-
-
-def differ_in_abstracts(gaps: Mapping[str, Mapping[str, int]]) -> bool:
-    """Return whether positives and negatives of a pool differ in the share without an abstract."""
-    shares = [count["without_abstract"] / max(count["papers"], 1) for count in gaps.values()]
-    return bool(shares) and max(shares) - min(shares) >= _GAP
-
-
-def _map_texts(runs: pl.DataFrame, seed: int, by_field: bool) -> Iterator[str]:
-    labels, groups = list(runs["label"].unique(maintain_order=True)), {}
-    for of_pool in runs.partition_by("pool", maintain_order=True):
-        pool = open_pool(of_pool.row(0, named=True))
-        if pool is None or readable_runs(of_pool)["label"].to_list() != labels:
-            continue
-        rankings, with_text = open_rankings(of_pool, pool), has_text(pool.corpus.attributes, PrefilterConfig())
-        values = np.stack([precision_among(rankings.qrels, run, with_text) for run in rankings.runs.values()])
-        scored = ~np.isnan(values[0])
-        if scored.any():
-            groups[of_pool["field"][0] or ""] = values[:, scored]
-    if groups:
-        design = Design(row=("label",), item="item", group="group")
-        means = estimate(tall(groups, pl.DataFrame({"label": labels})), design, seed).select(
-            "label", "value", "low", "high"
-        )
-        figures = (f"{label} {Cell(value, low, high)}" for label, value, low, high in means.iter_rows())
-        scope_text = f"mean over {', '.join(groups)}" if by_field else format_count(runs["size"][0])
-        yield f"{scope_text}: {', '.join(figures)}"
-
-
-_KINDS = {"OpenAlex": r"W\d+", "arXiv": r"(\d{4}\.\d{4,5}|[a-z-]+(\.[A-Z]{2})?/\d{7})(v\d+)?", "number": r"\d+"}
-"""Patterns of paper ids by origin; a joined corpus has several kinds."""
-
-ORIGINS = {"field": pl.String, "year": pl.Int64, "ids": pl.String, "queries": pl.Int64}
-"""Columns of :func:`origins`."""
-
-
-def origins(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the number of queries by field, year and kind of id, columns :data:`ORIGINS`.
-
-    A query counts once for each field and year, even if it is in several pools. Pools without their corpus, and queries
-    that are not papers, are left out.
-    """
-    queries: set[tuple[str, int, str, str]] = set()
-    for run in runs.unique(["field", "year", "pool"], keep="first", maintain_order=True).iter_rows(named=True):
-        pool = open_pool(run)
-        if pool is not None and pool.queries_are_papers:
-            field, years = run["field"] or DATASET, pool.corpus.attributes["year"][pool.query_rows].tolist()
-            papers = zip(years, pool.query_ids(), strict=True)
-            queries |= {(field, year, id_kind(paper), paper) for year, paper in papers}
-    frame = pl.DataFrame(sorted(queries), schema=["field", "year", "ids", "id"], orient="row")
-    counted = frame.group_by("field", "year", "ids", maintain_order=True).agg(pl.len().alias("queries"))
-    return counted.cast(ORIGINS)
-
-
-def id_kind(paper_id: str) -> str:
-    """Return the kind of an id (:data:`_KINDS`), or ``other``."""
-    return next((name for name, pattern in _KINDS.items() if re.fullmatch(pattern, paper_id)), "other")
-
-
-def _origins(runs: pl.DataFrame) -> str:
-    """Return the kinds of ids by field, and the fields with a single kind; empty if all ids are of one kind."""
-    frame = origins(runs)
-    if frame["ids"].n_unique() < 2:
+def gap_in_abstracts(runs: pl.DataFrame) -> str:
+    """Return the shares of positives and negatives without an abstract in all pools; empty if none differs by much."""
+    gaps = [gaps_of(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True)]
+    if not any(map(uneven_abstracts, gaps)):
         return ""
-    parts, single_kind = [], []
-    for of_field in frame.partition_by("field", maintain_order=True):
-        field, kinds = of_field["field"][0], of_field.group_by("ids", maintain_order=True).agg(pl.col("queries").sum())
-        parts.append(f"{field} {', '.join(f'{kind} {count:,}' for kind, count in kinds.iter_rows())}")
-        single_kind += [field] if len(kinds) == 1 and frame["field"].n_unique() > 1 else []
-    warning = f" Of one source alone: {', '.join(single_kind)}; a difference between fields may be one between sources."
-    return f"Queries by kind of id: {'; '.join(parts)}.{warning if single_kind else ''}"
+    totals = ((kind, *(sum(gap[kind][mark] for gap in gaps if gap) for mark in ("without_abstract", "papers")))
+              for kind in ("positives", "negatives"))  # fmt: skip
+    texts = (f"{without / max(papers, 1):.1%} of the {kind}" for kind, without, papers in totals)
+    return f"{' and '.join(texts)} have no abstract"

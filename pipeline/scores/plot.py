@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipeline.core import files
@@ -22,7 +23,7 @@ from pipeline.core.install import pip_extra
 from pipeline.scores import charts
 from pipeline.scores.average import Draws
 from pipeline.scores.frames import Scores, load_runs
-from pipeline.scores.page.parts import Chart, HeatMap, Series
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import label_of
 
@@ -156,26 +157,30 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
 
 def draw_heat(
     figure_class: Any,
-    heat: HeatMap,
-    view: str,
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: npt.ArrayLike,
     *,
     colours: str = "viridis",
     ends: tuple[float, float] = (0.0, 1.0),
     digits: int = 0,
 ) -> Any:
-    """Return one view of a heat map as a figure, with values in percent; the colours span the values ``ends``."""
-    values = np.array(heat.views[view], np.float64)
-    rows, columns = values.shape
-    figure = figure_class(figsize=(1.6 + 0.55 * columns, 0.9 + 0.16 * rows), layout="constrained")
+    """Return fractions, float64 ``[rows, columns]``, as a figure of coloured cells in percent; NaN: not measured.
+
+    The colours span the values ``ends``.
+    """
+    cells = np.array(values, np.float64)
+    figure = figure_class(figsize=(1.6 + 0.55 * len(columns), 0.9 + 0.16 * len(rows)), layout="constrained")
     axes = figure.subplots()
-    image = axes.imshow(values, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="auto")
-    for (row, column), value in np.ndenumerate(values):
+    image = axes.imshow(cells, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="auto")
+    for (row, column), value in np.ndenumerate(cells):
         dark = np.dot(image.cmap(image.norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
         text = "" if np.isnan(value) else f"{100 * value:.{digits}f}"
         axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
-    axes.set_xticks(range(columns), heat.columns, rotation=30, ha="right")
-    axes.set_yticks(range(rows), heat.rows, fontsize=6)
-    axes.set_title(f"{view} (%)", fontsize=8)
+    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
+    axes.set_yticks(range(len(rows)), rows, fontsize=6)
+    axes.set_title(f"{title} (%)", fontsize=8)
     return figure
 
 

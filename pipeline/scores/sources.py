@@ -41,6 +41,9 @@ INDEX = "index"
 
 RERANKER = "reranker"
 
+IMPORTED = "run"
+"""Role of a run of another tool, whatever its name says of its training."""
+
 
 class Source(NamedTuple):
     """A part of a system.
@@ -95,7 +98,7 @@ class Sources:
         path = self._paths.get(identity[:SHORT_ID])
         artifact = None if path is None else self._open(path)
         if artifact is None or artifact.manifest.stage == "import":
-            yield Source(None, role)
+            yield Source(None, role if artifact is None else IMPORTED)
             return
         manifest = artifact.manifest
         if manifest.stage in ("embed", "terms", "index"):
@@ -115,7 +118,9 @@ class Sources:
         found: list[dict[str, Any]] = []
         for source in self.of(ranking.id):
             if source.artifact is None and source.role != INDEX:
-                found.append({"model": exact_name(system), "role": source.role, "training": None})
+                name = exact_name(system)
+                of_run = [{"name": name, "on": "", "until": None}] if source.role == IMPORTED else None
+                found.append({"model": name, "role": source.role, "training": of_run})
             elif source.artifact is not None and source.artifact.manifest.stage in ("embed", "rerank"):
                 found.append(self._encoder(source.artifact, source.role, system))
         return found
@@ -160,13 +165,11 @@ def as_training(recorded: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def trainings_of(run: Mapping[str, Any]) -> dict[str, Training]:
-    """Return the training data of the encoders of a ranking, by name; empty for systems that learn from no pairs.
+    """Return the training data of the encoders of a ranking, by name.
 
-    Rankings of files have those of the model that the file is named like.
+    Empty for systems that learn from no pairs, and for rankings of files, of which nothing is known.
     """
-    if run.get("encoders") is None:
-        return {name: training for name, training in trainings(exact_name(run["system"])).items() if training.on}
-    return trainings_in(run["encoders"])
+    return trainings_in(run.get("encoders") or ())
 
 
 def trainings_in(encoders: Iterable[Mapping[str, Any]]) -> dict[str, Training]:

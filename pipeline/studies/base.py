@@ -25,12 +25,10 @@ class StudyFigure:
     Attributes:
         name: stem of its files.
         draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`).
-        charted: whether the page has an interactive chart of it.
     """
 
     name: str
     draw: Callable[[Any], Any]
-    charted: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,9 @@ class StudyResult:
         figures: figures, in order of the page.
         sources: folder names of the artifacts that the results come from.
         files: further text files of the study, content by name.
-        parts: further parts of its page: charts, heat maps, query browsers.
+        parts: further parts of its page: charts, a browser of queries.
         copies: further files of the study, copied from artifacts, path by name.
-        findings: what the figures show, sentences; empty: made from the first table.
+        findings: what the figures show, sentences from its main table and its tests; empty: none.
         best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
         tables_first: whether tables come before charts on its page.
     """

@@ -18,7 +18,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.names import walk
 from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL, Draws
-from pipeline.scores.charts import charts, figures, heat
+from pipeline.scores.charts import charts, figures
 from pipeline.scores.findings import findings
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import select_measures, table_of
@@ -85,8 +85,8 @@ def pool_result(
     """Return the result that all studies of pools have in common; a study may replace some of it.
 
     It has the tables of all summaries (``scores``, ``scores-2``) and a figure of each measure for each summary. Its
-    sources are the corpus and the pools; its best row is that of the last summary. The page has charts, heat maps of
-    fields, ``parts`` and a browser of queries.
+    sources are the corpus and the pools; its best row is that of the last summary. The page has charts, ``parts`` and a
+    browser of queries.
 
     ``runs`` come from :func:`scored_runs`; ``measures`` are canonical names; ``types`` are the typed candidates of each
     pool, by the pool's name.
@@ -102,7 +102,6 @@ def pool_result(
         sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
         parts=[
             *(chart for summary in summaries for chart in charts(summary, runs)),
-            *(heat(table, runs) for table in tables if table["over"][0] == "fields"),
             *parts,
             browser(runs, scores, measures, draws, types=types),
         ],
@@ -209,4 +208,4 @@ def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:
 
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:
     """Return figures of the views of charts (:func:`pipeline.scores.charts.figures`)."""
-    return [StudyFigure(name, partial(draw, chart=chart, view=view), charted=True) for name, chart, view in plots]
+    return [StudyFigure(name, partial(draw, chart=chart, view=view)) for name, chart, view in plots]

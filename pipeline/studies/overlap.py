@@ -107,7 +107,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *result.tables,
     ]
     views = [*figures(summary, runs), *((f"dose-{view}", chart, view) for view in chart.views)]
-    return replace(result, tables=tables, figures=drawn(views), parts=[chart, *result.parts])
+    return replace(result, tables=tables, figures=drawn(views), parts=[chart, *result.parts], findings=())
 
 
 def cutoff_of(run: Mapping[str, Any], cutoffs: Mapping[str, int]) -> int | None:

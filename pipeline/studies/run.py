@@ -21,12 +21,12 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
-from pipeline.scores.findings import findings_of_tables
-from pipeline.scores.page.parts import Chart, Image, Page, Part
+from pipeline.scores.page.parts import Chart, Page
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import CUT, Sources
+from pipeline.scores.tables import Table
 from pipeline.studies.base import Study, StudyResult
 
 
@@ -123,37 +123,29 @@ def write(
         for file, path in results.copies.items():
             with files.replacing(folder / file) as temporary:
                 shutil.copyfile(path, temporary)
-        images = _draw(results, folder, source, f"study {study.name}; {source}")
+        _draw(results, folder, f"study {study.name}; {source}")
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-        write_page(_page(study, report, record, results, [*images, *tables]), folder)
+        write_page(_page(study, report, record, results, tables), folder)
         if output is None:
             write_index(folder.parent)
     return folder
 
 
-def _draw(results: StudyResult, folder: Path, source: str, description: str) -> list[Image]:
-    """Write the figures, and return images of those without a chart on the page."""
-    images = []
+def _draw(results: StudyResult, folder: Path, description: str) -> None:
     try:
         for figure in results.figures:
             with drawing() as figure_class:
                 save(figure.draw(figure_class), folder / figure.name, FORMATS, description)
-            if not figure.charted:
-                svg = (folder / f"{figure.name}.svg").read_text(encoding="utf-8")
-                images.append(Image(figure.name, svg, source))
     except InputError as error:  # matplotlib is not installed
         say(f"no figures: {error}")
-    return images
 
 
-def _page(
-    study: Study, name: str, record: Mapping[str, Any], results: StudyResult, static_parts: Sequence[Part]
-) -> Page:
-    """Return the page of a study: its charts, its ``static_parts`` (images, tables), then its other parts."""
+def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, tables: Sequence[Table]) -> Page:
+    """Return the page of a study: its charts, its tables, then its other parts."""
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
     charts = [part for part in results.parts if isinstance(part, Chart)]
     other_parts = [part for part in results.parts if not isinstance(part, Chart)]
-    parts = [*static_parts, *charts] if results.tables_first else [*charts, *static_parts]
+    parts = [*tables, *charts] if results.tables_first else [*charts, *tables]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
         "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
@@ -162,8 +154,7 @@ def _page(
         "best row": results.best,
     }
     summary = f"{study.summary[0].upper()}{study.summary[1:]}."
-    shown = results.findings or findings_of_tables(results.tables)
-    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing, shown)
+    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing, results.findings)
 
 
 _RATES = {

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from pipeline.cli.arguments import parser
-from pipeline.cli.variables import variable, variables
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -108,19 +104,6 @@ def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, goal: str, name:
     assert ended.returncode == 2, ended
     assert name in ended.stderr
     assert not list(tmp_path.glob("**/ran"))
-
-
-def test_help_lists_every_variable_of_every_command(tmp_path: Path) -> None:
-    shown = make(tmp_path, "help", f"PYTHON={sys.executable}")
-    listed = shown.stdout.partition("Variables")[2].partition("Messages")[0]
-    _, commands = parser()
-    expected = {name for command in commands.values() for name in variables(command)}
-    expected -= {
-        variable(each.option) for command in commands.values() for each in command.settings.values() if each.hidden
-    }
-    assert set(re.findall(r"\b([A-Z][A-Z0-9_]+)=", listed)) == expected
-    assert "WHAT=last|table|corpora" in listed
-    assert "CITATION_DIRECTION=outbound|inbound|total" in listed
 
 
 def test_options_flags_and_variables_of_other_commands(workspace: Path) -> None:

@@ -122,4 +122,3 @@ def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
         assert VectorStore(folder_of_store, [segment]).dimension == 8
     shown = mdcr_json(tmp_path, *flags("show vectors"))["vectors"]
     assert {row["coverage"] for row in shown} == {"100.0%"}
-    assert mdcr(tmp_path, "plan", "--model", systems[0], "--json").returncode == 0

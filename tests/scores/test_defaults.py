@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,6 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.scores.facts import artifact_of
 from pipeline.scores.layout import build_tables, select_measures, tables
-from pipeline.scores.notes import ORIGINS, id_kind, origins
 from pipeline.scores.sources import as_training, cut_note, trained_on
 from pipeline.scores.store import open_pool, scores_of
 from pipeline.scores.summary import USUAL, summarise
@@ -23,9 +23,14 @@ from tests.scores.cases import scored
 from tests.stages.making import HERE
 
 
+def encoders(model: str) -> list[dict[str, Any]]:
+    return [] if model == "bm25" else [{"model": model, "role": "paper"}]
+
+
 def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
+    of = {"bm25": "bm25", "rrf(bm25,minilm)": "minilm", "aspire-bm": "aspire-bm"}
     table, *_ = tables(
-        pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "rrf(bm25,minilm)", "aspire-bm")])
+        pl.concat([scored(name, {"map": [0.1, 0.2]}, encoders=encoders(model)) for name, model in of.items()])
     )
     assert table.columns[-1].label == "trained on"
     assert [line.values[-1] for line in table.lines] == ["", "citations to 2021", "co-citations to 2019"]
@@ -33,7 +38,7 @@ def test_the_column_and_the_note_say_what_encoders_were_trained_on() -> None:
     (without,) = tables(pl.concat([scored(name, {"map": [0.1, 0.2]}) for name in ("bm25", "lsa")]))
     assert "trained on" not in [column.label for column in without.columns]
     assert not any("Trained on" in note for note in without.notes)
-    assert trained_on({"system": "minilm@faiss:IVF4,Flat:nprobe=2"}) == "citations to 2021"
+    assert trained_on({"system": "minilm", "encoders": None}) == "", "a file that is named like a model"
 
 
 def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table() -> None:
@@ -54,21 +59,6 @@ def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table(
     many = {f"system-{number}": [papers | {"cut": number}] for number in range(9)}
     scores = pl.concat([scored(name, {"map": [0.1, 0.2]}, encoders=encoders) for name, encoders in many.items()])
     assert cut_note(scores).endswith(": 0.0% to 13.3% of the papers at 64 tokens.")
-
-
-@pytest.mark.parametrize(
-    ("paper_id", "kind"),
-    [
-        ("W123", "OpenAlex"),
-        ("2004.07180v2", "arXiv"),
-        ("hep-th/9711200", "arXiv"),
-        ("math.AG/0101001", "arXiv"),
-        ("268935536", "number"),
-        ("x1", "other"),
-    ],
-)
-def test_kinds_of_ids(paper_id: str, kind: str) -> None:
-    assert id_kind(paper_id) == kind
 
 
 @pytest.fixture(scope="module")
@@ -128,15 +118,3 @@ def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
             for mark, n in (("papers", 9), ("without_abstract", 0))}  # fmt: skip
     table, *_ = build_tables(summarise(scores_of(runs)), runs.with_columns(**same))
     assert "MAP among" not in " ".join(table.notes)
-
-
-def test_sources_of_queries_and_the_warning(runs: pl.DataFrame) -> None:
-    frame = origins(runs)
-    assert frame.columns == list(ORIGINS)
-    assert frame.group_by("field").agg(pl.col("queries").sum()).sort("field")["queries"].to_list() == [20, 20]
-    assert set(frame["year"]) == {2019}
-    assert set(zip(frame["field"], frame["ids"], strict=True)) == {("Art", "OpenAlex"), ("Physics", "number")}
-    table, *_ = build_tables(summarise(scores_of(runs)), runs)
-    text = " ".join(table.notes)
-    assert "Of one source alone: Art, Physics; a difference between fields may be one between sources." in text
-    assert "MAP among the candidates that have an abstract" in text

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from pipeline.cli.encoders import estimates, sample_texts
 from pipeline.cli.main import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
@@ -140,45 +138,11 @@ def test_stores_are_described(tmp_path: Path, corpus: Artifact, folder: Path) ->
         list(describe_stores(tmp_path, None))
 
 
-def test_plans(tmp_path: Path, corpus: Artifact, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = sample_texts(corpus)
-    assert len(texts) == 11
-    (row,) = estimates([str(folder)], "bfloat16", {"1M": 1_000_000}, texts, HERE, 0.1)
-    assert row["papers"] == 1_000_000
-    assert row["disk_GB"] == pytest.approx(1e6 * (32 * 4 + 10) / 1e9, abs=0.02)
-    assert row["hours"] == pytest.approx(1e6 / row["docs/s"] / 3600, rel=0.1)
-    assert next(iter(estimates(["lsa"], None, {"5": 5}, texts, HERE, 0.1)))["note"].startswith("fitted")
-    command = ["plan", "--root", str(tmp_path), "--model", f"bm25,mine={folder}", "--probe", "0.1", "--json"]
-    for options, papers in (
-        ("--size 6,12,2M --samples 1 --queries 2", [7, 12, 12, 12]),
-        ("--size 6 --queries 2", [11]),  # three samples, as of mdcr eval: 12 * (1 - (1/2)**3 * 5/6)
-        ("--size 2M --field Art,Medicine", [12]),  # no more than the corpus has, whatever samples and pools
-        ("--size all", [12]),
-    ):
-        assert main([*command, *options.split()]) == 0
-        printed = json.loads(capsys.readouterr().out)
-        assert [row["papers"] for row in printed["embedding"]] == papers
-        evaluated = ["eval", "--dry-run", *(word for word in command[1:] if word not in ("--probe", "0.1"))]
-        assert main([*evaluated, *options.split()]) == 0
-        assert json.loads(capsys.readouterr().out)["plan"] == printed["plan"]
-
-
 @pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     return tmp_path / "cache"
-
-
-@pytest.mark.usefixtures("empty_cache", "corpus")
-def test_models_that_are_elsewhere_are_not_probed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["plan", "--root", str(tmp_path), "--size", "6", "--queries", "2", "--probe", "0.1", "--model"]
-    assert [main([*command, model]) for model in ("bm25,specter2", "bm25", "rrf(bm25,scinkl)")] == [0, 2, 2]
-    printed = capsys.readouterr()
-    downloads = "downloads allenai/specter2, allenai/specter2_base first"
-    assert printed.out.count(downloads) == 1 + 3  # of the model, and the vectors of each sample
-    assert f"mdcr eval {downloads}; not probed" in printed.out
-    assert "Did you mean 'scincl'" in printed.err
 
 
 def test_models_are_listed_and_shown(tmp_path: Path, empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

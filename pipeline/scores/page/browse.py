@@ -1,4 +1,4 @@
-"""Packed data of the browsers of a page: positives, ranks and best entries of every ranking, and texts.
+"""Packed data of the browser of a page: positives, ranks and best entries of every ranking.
 
 A block is ``{"header": ..., "columns": {name: [kind, start, length]}}`` on one line of JSON, then the columns. Numbers
 are little-endian and aligned to 4 bytes; texts are UTF-8, one a line.
@@ -27,7 +27,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import pair_intervals
 from pipeline.scores.average import PROTOCOL, Draws
 from pipeline.scores.caption import pool_text, scope
-from pipeline.scores.page.parts import Browser, Spans, TextBrowser
+from pipeline.scores.page.parts import Browser
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import label_of
 
@@ -262,37 +262,3 @@ def narrow(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
     """Return numbers in 8 or 16 bits if they fit."""
     largest = numbers.max(initial=0)
     return numbers.astype(np.uint8 if largest < 2**8 else np.uint16) if largest < 2**16 else numbers
-
-
-def pack_texts(texts: TextBrowser) -> str:
-    """Return a browser of texts as a block that contains each distinct piece of text once."""
-    pieces: dict[str, int] = {}
-
-    def as_pieces(spans: Spans) -> list[tuple[int, str]]:
-        return [(pieces.setdefault(text, len(pieces)), mark) for text, mark in spans]
-
-    readings = [
-        {
-            "chosen": dict(zip(texts.choosers, entry.chosen, strict=True)),
-            "heading": entry.heading,
-            "spans": as_pieces(entry.spans),
-            "listings": [
-                {
-                    "title": listing.title,
-                    "columns": [listing.corner, *(column.label for column in listing.columns)],
-                    "rows": [[line.label, *(str(value or "–") for value in line.values)] for line in listing.lines],
-                    "texts": list(map(as_pieces, listing.records)),
-                }
-                for listing in entry.listings
-            ],
-            "facts": dict(entry.facts),
-        }
-        for entry in texts.readings
-    ]
-    header = {
-        "choosers": list(texts.choosers),
-        "marks": dict(texts.marks),
-        "readings": readings,
-        "pieces": list(pieces),
-    }
-    return pack(header, {})

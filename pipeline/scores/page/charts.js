@@ -136,18 +136,3 @@ function drawn(element, spec) {
   const redraw = draw($("canvas", element), configure);
   select?.addEventListener("change", redraw);
 }
-function heated(element, spec) {
-  const select = $("select[data-view]", element), names = Object.keys(spec.views);
-  const paint = () => {
-    const rows = spec.views[select ? select.value : names[0]];
-    const known = rows.flat().filter(value => value !== null), low = Math.min(...known), high = Math.max(...known);
-    $$("tbody tr", element).forEach((row, i) => [...row.cells].slice(1).forEach((cell, j) => {
-      const value = rows[i][j];
-      cell.textContent = percent(value);
-      const share = value === null ? 0 : high > low ? Math.round(65 * (value - low) / (high - low)) : 30;
-      cell.style.backgroundColor = `color-mix(in oklab, var(--heat) ${share}%, transparent)`;
-    }));
-  };
-  select?.addEventListener("change", paint);
-  paint();
-}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pipeline.scores.tables import Table
 
@@ -59,34 +58,6 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class HeatMap:
-    """A table whose cells are coloured by value.
-
-    Attributes:
-        corner: label of the column of row labels.
-        rows: row labels.
-        columns: column labels.
-        views: rows of values by view; None: not measured.
-    """
-
-    title: str
-    corner: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    views: Mapping[str, Sequence[Sequence[float | None]]]
-    provenance: str = ""
-
-
-@dataclass(frozen=True)
-class Image:
-    """A drawing; ``svg`` is the text of an SVG file."""
-
-    title: str
-    svg: str
-    provenance: str = ""
-
-
-@dataclass(frozen=True)
 class Browser:
     """A browser of queries: positives, rankings of each system, two systems side by side.
 
@@ -99,53 +70,10 @@ class Browser:
     note: str = ""
 
 
-Mark = Literal["", "underline", "strike", "bold"]
-"""Style of a piece of text; empty: plain."""
-
-Spans = Sequence[tuple[str, Mark]]
-"""A text in styled pieces, white space included."""
-
-
-@dataclass(frozen=True)
-class TextEntry:
-    """One text.
-
-    Attributes:
-        chosen: its values of the choosers.
-        heading: its name in the list of texts.
-        spans: the text.
-        listings: tables shown below it; the records of one are texts that its rows open, :data:`Spans`.
-        facts: names and values shown above it.
-    """
-
-    chosen: Sequence[str]
-    heading: str
-    spans: Spans
-    listings: Sequence[Table] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TextBrowser:
-    """A browser of texts with marked spans.
-
-    Attributes:
-        choosers: names of the selections that filter the list of texts, such as ``Facet``.
-        marks: meaning of each mark.
-        readings: the texts, in order; the creator of the part samples if there are too many for a page.
-    """
-
-    title: str
-    choosers: Sequence[str]
-    marks: Mapping[Mark, str]
-    readings: Sequence[TextEntry]
-    note: str = ""
-
-
 LISTED = ("corpus", "year", "systems", "best row")
 """Columns of the index of pages."""
 
-Part = Table | Chart | HeatMap | Image | Browser | TextBrowser
+Part = Table | Chart | Browser
 
 
 @dataclass(frozen=True)

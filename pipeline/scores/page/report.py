@@ -13,7 +13,7 @@ from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
 from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
-from pipeline.scores.charts import charts, heat
+from pipeline.scores.charts import charts
 from pipeline.scores.findings import best_row, findings, headline
 from pipeline.scores.judged import judged_parts
 from pipeline.scores.layout import build_tables, leaderboard, runs_behind, select_measures, table_of
@@ -99,11 +99,9 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
 
 
 def _tables(report: Report) -> Iterator[Part]:
-    """Yield each table with all its figures as CSV; a heat map comes before a table of fields."""
+    """Yield each table with all its figures as CSV."""
     runs, tables = report.runs, report.shown.partition_by("table", maintain_order=True)
     for number, table in enumerate(tables, 1):
-        if table["over"][0] == "fields":
-            yield heat(table, runs)
         pools = table.select("field", "size").unique()
         of_samples = report.samples.join(pools, on=["field", "size"], how="semi", nulls_equal=True)
         figures = report.summary.filter(pl.col("table") == table["table"][0])

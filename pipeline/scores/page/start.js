@@ -17,14 +17,12 @@ async function start() {
   if ($("script#main")) {
     const { header } = await unpack("main");
     $$("[data-chart]").forEach(element => drawn(element, header.charts[element.dataset.chart]));
-    $$("[data-heat]").forEach(element => heated(element, header.heats[element.dataset.heat]));
     $$("button[data-file]").forEach(button => button.addEventListener("click", () => download(button.dataset.file, header.files[button.dataset.file])));
     $$("button[data-record]").forEach(button => button.addEventListener("click", () => provenance(header.records[button.dataset.record])));
     performance.mark("charts");
     // The rest of the page is painted before the first pool is unpacked.
     await new Promise(painted => requestAnimationFrame(() => setTimeout(painted)));
     for (const root of $$("[data-browser]")) await new Browser(root, header.pools.slice(root.dataset.first, root.dataset.end)).open();
-    for (const root of $$("[data-texts]")) new Texts(root, (await unpack(root.dataset.texts)).header);
   }
   unfolding();
   performance.mark("ready");

@@ -18,26 +18,17 @@ from urllib.parse import quote
 
 from pipeline.core import files
 from pipeline.core.config import counted
-from pipeline.scores.page.browse import pack, pack_texts
-from pipeline.scores.page.parts import (
-    LISTED,
-    Browser,
-    Chart,
-    HeatMap,
-    Image,
-    Page,
-    Part,
-    TextBrowser,
-)
+from pipeline.scores.page.browse import pack
+from pipeline.scores.page.parts import LISTED, Browser, Chart, Page, Part
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import Cell, Table, TableRow, Value, groups, percent
+from pipeline.scores.tables import Cell, Table, TableRow, Value, groups
 
 NAME = "index.html"
 """File name of a page, and of the index of pages."""
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
-_SCRIPTS = ("tables.js", "charts.js", "queries.js", "texts.js", "start.js")
+_SCRIPTS = ("tables.js", "charts.js", "queries.js", "start.js")
 _MIN_FILTER_ROWS = 8
 """Minimum rows of a table with a filter."""
 _MAX_TABLES = 4
@@ -53,7 +44,7 @@ class _PageBuilder:
     """
 
     def __init__(self) -> None:
-        self.main: dict[str, Any] = {"charts": [], "heats": [], "records": [], "files": {}, "pools": []}
+        self.main: dict[str, Any] = {"charts": [], "records": [], "files": {}, "pools": []}
         self.blocks: dict[str, str] = {}
 
     def build(self, part: Part) -> str:
@@ -79,27 +70,6 @@ class _PageBuilder:
         canvas = f'<div class="canvas"><canvas role="img" tabindex="0" aria-label="{label}"></canvas></div>'
         return f'<div data-chart="{number}">{_views(part.views)}{canvas}</div>' + _provenance(part.provenance)
 
-    def _heat(self, part: HeatMap) -> str:
-        self.main["heats"].append({"views": {name: list(map(list, rows)) for name, rows in part.views.items()}})
-        columns = "".join(f'<th scope="col">{_breakable(name)}</th>' for name in part.columns)
-        head = f'<tr><th scope="col">{escape(part.corner)}</th>{columns}</tr>'
-        first = next(iter(part.views.values()))
-        lines = "".join(
-            f'<tr><th scope="row">{escape(name)}</th>'
-            + "".join(f"<td>{'–' if value is None else percent(value)}</td>" for value in values)
-            + "</tr>"
-            for name, values in zip(part.rows, first, strict=True)
-        )
-        return (
-            f'<div data-heat="{len(self.main["heats"]) - 1}">{_views(part.views)}'
-            f"{_scrollable('heat', part.title, head, f'<tbody>{lines}</tbody>')}</div>{_provenance(part.provenance)}"
-        )
-
-    def _image(self, part: Image) -> str:
-        data = base64.b64encode(part.svg.encode()).decode()
-        image = f'<img alt="{escape(part.title)}" src="data:image/svg+xml;base64,{data}">'
-        return f'<div class="drawing">{image}</div>{_provenance(part.provenance)}'
-
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
         for label, block in part.pools.items():
@@ -109,11 +79,6 @@ class _PageBuilder:
         attributes = f'data-browser data-first="{first}" data-end="{len(self.main["pools"])}"'
         skeleton = _read("browser.html").replace("data-browser", attributes, 1)
         return f'<p class="note">{escape(part.note)}</p>{skeleton}'
-
-    def _texts(self, part: TextBrowser) -> str:
-        name = f"texts-{len(self.blocks)}"
-        self.blocks[name] = pack_texts(part)
-        return f'<p class="note">{escape(part.note)}</p><div class="texts" data-texts="{name}"></div>'
 
     def tools(self, name: str, downloads: Mapping[str, str], rows: int) -> str:
         """Return the filter of a table, if it has many rows, and its downloads."""
@@ -134,10 +99,7 @@ class _PageBuilder:
 _BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
     Table: ("Tables", _PageBuilder._table),
     Chart: ("Charts", _PageBuilder._chart),
-    HeatMap: ("Charts", _PageBuilder._heat),
-    Image: ("Charts", _PageBuilder._image),
     Browser: ("Browse", _PageBuilder._browser),
-    TextBrowser: ("Browse", _PageBuilder._texts),
 }
 """Heading in the navigation, and method, for each type of part."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -17,8 +17,6 @@ from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.page.parts import Mark, Spans, TextBrowser, TextEntry
-from pipeline.scores.tables import Table, frame_table, label_of
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
@@ -128,7 +126,6 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         ],
         sources=[corpus.name, collection_artifact.name, *(pool.artifact.name for pool in pool_of.values())],
         files=files,
-        parts=[browser(judged_pools, collection, ranked, values)],
         best=scoring.best_line(figures, measure),
     )
 
@@ -138,71 +135,6 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
     queries = recipe.release.query_facets()
     by_facet = {facet: [paper for paper, query_facet in queries if query_facet == facet] for facet in FACETS}
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
-
-
-def browser(
-    judged_pools: Mapping[str, Pool], collection: Collection, rankings: analyses.Rankings, values: pl.DataFrame
-) -> TextBrowser:
-    """Return the queries one by one: their sentences, figures, and each candidate's grade and ranks.
-
-    ``values`` come from :func:`pipeline.studies.facets.scoring.values_of`.
-    """
-    sentences, folds = collection.sentences, collection.folds
-    entries: list[TextEntry] = []
-    for facet, pool in judged_pools.items():
-        texts = {paper: _spans(labelled, facet) for paper, labelled in sentences.items()}
-        figures = _figures(values.filter(facet=facet))
-        for (query_id,), candidates in _candidates(pool, facet, rankings).group_by("query", maintain_order=True):
-            query = str(query_id)
-            paper = query.rpartition("_")[0]
-            (title,) = pool.corpus.take(pool.corpus.rows_of([paper]), ["title"]).column(0).to_pylist()
-            caption = f"{len(candidates)} candidates: grade, whether the query cites it, and rank by each system"
-            table = candidates.drop("query", "paper")
-            spans = [texts.get(candidate, ()) for candidate in candidates["paper"]]
-            facts = {"query": query, "folds": ", ".join(fold for fold in folds if query in folds[fold])}
-            facts = {fact: value for fact, value in facts.items() if value}
-            listings = [figures[query], replace(frame_table("candidates", caption, table), records=spans)]
-            entries.append(TextEntry([facet], title or paper, texts[paper], listings, facts))
-    note = "A candidate opens its abstract. Ranks are within the judged pool."
-    return TextBrowser("Queries", ["Facet"], {"bold": "sentences of the facet"}, entries, note)
-
-
-def _spans(sentences: list[tuple[str, str]], facet: str) -> Spans:
-    pieces: list[tuple[str, Mark]] = []
-    for label, text in sentences:
-        pieces += [(text, "bold" if label in FACETS[facet] else ""), (" ", "")]
-    return pieces
-
-
-def _figures(values: pl.DataFrame) -> dict[str, Table]:
-    """Return the table of each query: one row per system, with all measures."""
-    labelled = values.with_columns(pl.col("measure").map_elements(label_of, pl.String), pl.col("value") * 100)
-    wide = labelled.pivot("measure", index=["query", "system", "form"], values="value", maintain_order=True)
-    wide = wide.with_columns(system=pl.format("{}, {}", "system", "form")).drop("form")
-    return {
-        query[0]: frame_table("figures", "Figures of the query (%)", of_query.drop("query"))
-        for query, of_query in wide.group_by("query", maintain_order=True)
-    }
-
-
-def _candidates(pool: Pool, facet: str, rankings: analyses.Rankings) -> pl.DataFrame:
-    """Return query, paper and the shown columns of each judged candidate as text, by query and falling grade."""
-    papers = pl.DataFrame(pl.from_arrow(pool.corpus.take(pool.candidates, ["paper_id", "title"])))
-    title = pl.when(pl.col("title").fill_null("") == "").then("paper_id").otherwise("title")
-    papers = papers.select(paper="paper_id", candidate=title, row=pl.Series(pool.candidates))
-    judged = pools.judgements_of(pool).drop("paper").with_columns(cited=analyses.cited_of(pool))
-    judged = judged.sort("query", "grade", "row", descending=[False, True, False])
-    judged = judged.with_columns(query=pl.Series(pools.facet_query_ids(pool)).gather(judged["query"]))
-    cited = pl.when("cited").then(pl.lit("yes")).otherwise(pl.lit("–"))
-    candidates = judged.join(papers, on="row", maintain_order="left").select(
-        "query", "row", "paper", "candidate", pl.col("grade").cast(pl.String), cited.alias("cited")
-    )
-    for (system, form, of_facet), (ranked, ranking) in rankings.items():
-        if of_facet == facet:
-            query = pl.Series(pools.facet_query_ids(ranked)).gather(ranking.query)
-            ranks = {"query": query, "row": ranking.row, f"{system}, {form}": ranking.rank.astype(str)}
-            candidates = candidates.join(pl.DataFrame(ranks), on=["query", "row"], how="left", maintain_order="left")
-    return candidates.drop("row")
 
 
 STUDY = Study(

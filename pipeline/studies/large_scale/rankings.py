@@ -13,7 +13,6 @@ from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.statistics import Floats, interval
 from pipeline.scores.facts import Gaps, gaps_of
-from pipeline.scores.notes import origins as queries_by
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.store import Rankings, open_rankings
 from pipeline.scores.tables import Cell, Table, cell, frame_table, grid
@@ -168,18 +167,6 @@ def training(rankings: Sequence[PoolRankings], trained: npt.NDArray[np.bool_]) -
         f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
     ]
     return frame_table("training", "Training queries by field", frame, notes)
-
-
-def origins(runs: pl.DataFrame) -> Table:
-    """Return the queries of all pools by field, year and kind of id (:func:`pipeline.scores.notes.origins`)."""
-    frame = queries_by(runs).select(
-        pl.format("{} {}", "field", "year").alias("queries"), "ids", pl.col("queries").alias("n")
-    )
-    wide = frame.pivot("ids", index="queries", values="n").fill_null(0)
-    notes = [
-        "A kind of id stands for a source. Where a field is one source or one year, their effects cannot be separated."
-    ]
-    return frame_table("origins", "Queries by field, year and source", wide, notes)
 
 
 def popularity(rankings: Sequence[PoolRankings], seed: int) -> Table:

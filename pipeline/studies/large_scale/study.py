@@ -99,7 +99,6 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         *(analyses.winners(pools, precisions, baseline) if pools[0].pool.queries_are_papers else ()),
         analyses.leakage(pools, trained, max(filter(None, last_years), default=None)),
         *([] if trained is None else [rankings.training(pools, trained)]),
-        rankings.origins(runs),
     ]
     result = pool_result(runs, scores, summaries, list(MEASURES), draws)
     source = ", ".join(result.sources)

@@ -18,7 +18,6 @@ from pipeline.measure.statistics import Floats
 from pipeline.scores.average import AVERAGE, Draws
 from pipeline.scores.choose import labels_of
 from pipeline.scores.page.browse import Typed
-from pipeline.scores.page.parts import HeatMap
 from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
@@ -65,7 +64,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     typed_lists = {name: typed(lists) for name, lists in lists_of.items()}
-    result = pool_result(runs, scores, [summary], MEASURES, draws, [types_heat(types)], typed_lists)
+    result = pool_result(runs, scores, [summary], MEASURES, draws, types=typed_lists)
 
     notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
@@ -122,14 +121,6 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> Table:
     measure = pl.col("measure").map_elements(label_of, pl.String)
     cells = cells_of(rows.with_columns(marks=marks), "type", "system", measure)
     return grid("types", "Candidate types", "type", cells, notes, types)
-
-
-def types_heat(types: pl.DataFrame) -> HeatMap:
-    """Return table 4 as a heat map, a view for each measure."""
-    frames = {name: types.filter(measure=name).pivot("system", index="type", values="value") for name in MEASURES}
-    names, *systems = frames[MEASURES[0]].iter_columns()
-    views = {label_of(name): table.drop("type").rows() for name, table in frames.items()}
-    return HeatMap("Types by systems", "type", names.to_list(), [system.name for system in systems], views)
 
 
 def with_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from pipeline.corpus.reader import Corpus
 from pipeline.encode import known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
-from pipeline.scores.page.parts import Part, TextEntry
+from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Form, Table, frame_table, grid
 from pipeline.studies.base import Study, StudyFigure, StudyResult
 from pipeline.studies.common import cells_of
@@ -56,14 +56,12 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Read the artifacts of the study and make its tables and figures."""
     corpora = {name: plan.neighbours_of(workspace, recipe, name) for name in recipe.corpora}
     all_values, category_frames, cosines = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
-    entries, plots = list[TextEntry](), list[StudyFigure]()
+    plots = list[StudyFigure]()
     for position, (name, corpus) in enumerate(corpora.items()):
         rankings = plan.ranked_pools(workspace, recipe, corpus)
         values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
         all_values.append(values.with_columns(corpus=pl.lit(name)))
         neighbours = all_values[-1].filter(pl.col("category") != "")
-        papers = figures.drawn_papers(corpus, recipe.queries, recipe.seed)
-        entries += figures.text_entries(name, corpus, papers, neighbours.filter(pl.col("original").is_in(papers)))
         for system, task in plan.similarity_tasks(corpus, rankings):
             (artifact,) = workspace.make([task])
             of_classes = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
@@ -86,22 +84,13 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if recipe.quality:
         quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
         tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
-    heat = figures.heat("Classes by systems", classes, ("AOP-10", "AOP-20", "NN1_Ret", "NN10_Ret"))
-    parts: list[Part] = [heat]
+    parts = list[Part]()
     if any(map(len, cosines)):
         all_cosines = pl.concat(cosines)
         tables.append(similarities(all_cosines))
-        measures = ("mean", "above mean", "mean with the original")
-        index = ["corpus", "system", "category", "name"]
-        unpivoted = all_cosines.unpivot(measures, index=index, variable_name="measure")
-        percent = unpivoted.with_columns(pl.col("value") * 100)
-        parts += [
-            figures.distributions(all_cosines),
-            figures.heat("Similarities by class (percent)", percent, measures),
-        ]
-    parts.append(figures.browser(entries))
+        parts.append(figures.distributions(all_cosines))
     sources = [corpus.name for corpus in corpora.values()]
-    drawings = [*figures.drawings(heat), *plots]
+    drawings = [*figures.drawings(classes), *plots]
     return StudyResult(tables, drawings, sources, parts=parts, best=best_of_titles(title_means))
 
 

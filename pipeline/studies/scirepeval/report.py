@@ -10,7 +10,7 @@ sample) and ``seconds``. All systems have the same figures in the same order.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -20,7 +20,7 @@ from pipeline.data import DATA
 from pipeline.encode import known
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.statistics import Floats
-from pipeline.scores.page.parts import Chart, HeatMap, Part
+from pipeline.scores.page.parts import Chart
 from pipeline.scores.tables import Column, Table, frame_table, grid, percent
 from pipeline.studies.common import cells_of, formatted, series, texts_of
 from pipeline.studies.scirepeval.steps import LEAKS
@@ -304,7 +304,7 @@ def counts(artifacts: FigureArtifacts, systems: Sequence[str]) -> Table:
 
 def correlation_table(figures: pl.DataFrame) -> Table:
     """Return, for each figure, the figure that correlates most with it over systems; the CSV file has all pairs."""
-    labels, matrix = _correlations(figures)
+    labels, matrix = correlations(figures)
     keys = pl.DataFrame([*itertools.product(labels, labels)], ["figure", "other"], orient="row")
     pairs = keys.with_columns(correlation=pl.Series(matrix.ravel())).fill_nan(None)
     pairs = pairs.with_columns(pl.when(pl.col("figure") != pl.col("other")).then("correlation"))
@@ -316,14 +316,7 @@ def correlation_table(figures: pl.DataFrame) -> Table:
     return frame_table("correlations", title, pairs, (), decimals=2, shown=rows)
 
 
-def correlation_heat(figures: pl.DataFrame, source: str) -> HeatMap:
-    """Return the correlation of each two figures over systems (Singh et al. 2023, appendix G)."""
-    names, matrix = _correlations(figures)
-    cells = pl.DataFrame(matrix).fill_nan(None).rows()
-    return HeatMap("Correlation of tasks over systems", "task", names, names, {"correlation": cells}, source)
-
-
-def _correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
+def correlations(figures: pl.DataFrame) -> tuple[list[str], Floats]:
     """Return labels and Pearson's correlations over systems, ``[figures, figures]``; NaN for a constant figure."""
     names, values = _by_label(figures)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -334,18 +327,6 @@ def _by_label(figures: pl.DataFrame) -> tuple[list[str], Floats]:
     """Return the labels of the figures, and float64 ``[systems, figures]``."""
     systems = figures.partition_by("system", maintain_order=True)
     return systems[0]["label"].to_list(), np.array([system["value"] for system in systems])
-
-
-def heats(figures: pl.DataFrame, confusion: Table | None, source: str) -> Iterator[Part]:
-    """Yield the heat maps: tasks by systems, correlation of tasks, confusion of formats."""
-    systems, (names, values) = _systems(figures), _by_label(figures)
-    yield HeatMap("Tasks by systems", "task", names, systems, {"percent": values.T.tolist()}, source)
-    if len(systems) >= LEAST_SYSTEMS:
-        yield correlation_heat(figures, source)
-    if confusion is not None:
-        rows, columns = [line.label for line in confusion.lines], [column.label for column in confusion.columns]
-        cells = pl.Series(confusion.frame["value"]).reshape((len(rows), -1)).to_list()
-        yield HeatMap("Confusion of formats", confusion.corner, rows, columns, {"percent": cells}, source)
 
 
 def _systems(figures: pl.DataFrame) -> list[str]:

@@ -225,8 +225,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= report.LEAST_SYSTEMS:
         tables.append(report.correlation_table(figures))
-        heat = report.correlation_heat(figures, "")
-        draw = partial(draw_heat, heat=heat, view="correlation", colours="PuOr", ends=(-1.0, 1.0), digits=0)
+        names, matrix = report.correlations(figures)
+        look: dict[str, Any] = {"colours": "PuOr", "ends": (-1.0, 1.0)}
+        draw = partial(draw_heat, title="correlation", rows=names, columns=names, values=matrix, **look)
         drawings.append(StudyFigure("correlations", draw))
     repeats = {key: make(task) for key, task in repeat_tasks.items() if key[0] not in damaged}
     if repeats:
@@ -239,8 +240,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         if kind in formats
     }
     tables += [costs.efficiency(embedded), report.leaks(leaks), report.counts(all_artifacts, recipe.names)]
-    parts = [*charts, *report.heats(figures, confusion, ", ".join(sources))]
-    return StudyResult(tables, drawings, sources, parts=parts, best=report.best_of(system_means))
+    return StudyResult(tables, drawings, sources, parts=charts, best=report.best_of(system_means))
 
 
 def _published_names(recipe: Recipe) -> dict[str, str]:

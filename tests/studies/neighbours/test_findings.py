@@ -1,4 +1,4 @@
-"""What the page shows of a neighbour, the best system, brittleness and its rank correlation with quality."""
+"""The best system, brittleness and its rank correlation with quality."""
 
 from pathlib import Path
 
@@ -7,35 +7,8 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.studies.neighbours.figures import marked
-from pipeline.studies.neighbours.operators import CLASSES
 from pipeline.studies.neighbours.plan import read_quality
 from pipeline.studies.neighbours.study import best_of_titles, category_means, correlation, means_of, with_means
-from tests.studies.neighbours.test_operators import ABSTRACT, TITLE, paper
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
-        ("a deep model", "a model", [("a ", ""), ("deep ", "strike"), ("model", "")]),
-        ("a < b", "a  < b", [("a", ""), ("\u00a0", "underline"), (" < b", "")]),
-        ("old ideas", "new ideas", [("old", "strike"), ("new", "underline"), (" ideas", "")]),
-        ("One is. Two is. Three.", "Two is. One is. Three.", [("Two is. ", "bold"), ("One is. ", ""), ("Three. ", "")]),
-        ("same", "same", [("same ", "")]),
-    ],
-)
-def test_changes_are_marked(before: str, after: str, expected: list[tuple[str, str]]) -> None:
-    assert marked(before, after) == expected
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_without_what_was_deleted_the_marked_text_is_the_neighbour(name: str) -> None:
-    for before, after in zip((TITLE, ABSTRACT), CLASSES[name].neighbour(paper(TITLE, ABSTRACT), "1", 13), strict=True):
-        spans = marked(before, after)
-        assert "".join(text for text, mark in spans if mark != "strike").split() == after.split()
-        assert (before == after) == all(mark == "" for _, mark in spans)
-        if all(mark != "bold" for _, mark in spans):
-            assert "".join(text for text, mark in spans if mark != "underline").split() == before.split()
 
 
 @pytest.mark.parametrize(("corpora", "over"), [("x", ""), ("xy", ", mean over 2 corpora")])
