@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,9 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.scores.facts import artifact_of
 from pipeline.scores.layout import build_tables, select_measures, tables
 from pipeline.scores.sources import as_training, cut_note, trained_on
-from pipeline.scores.store import open_pool, scores_of
+from pipeline.scores.store import scores_of
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
@@ -90,31 +88,4 @@ def test_a_frame_of_scores_has_the_tables_of_the_command(runs: pl.DataFrame) -> 
     by_command = build_tables(select_measures(summarise(scores, baseline=USUAL), ["map"]), runs)
     assert tables(scores, ["map"]) == by_command
     notes = " ".join(note for table in tables(scores) for note in table.notes)
-    assert "MAP among the candidates that have an abstract" in notes
-    assert "Queries by kind of id" in notes
-
-
-def test_map_among_candidates_with_text(runs: pl.DataFrame) -> None:
-    table, *_ = build_tables(summarise(scores_of(runs)), runs)
-    (sentence,) = (note for note in table.notes if note.startswith("MAP among the candidates that have an abstract"))
-    expected: dict[str, list[float]] = {}
-    for run in runs.iter_rows(named=True):
-        pool = open_pool(run)
-        assert pool is not None
-        text = pool.corpus.attributes["abstract_chars"] > 0
-        table = artifact_of(run, "ranking").arrow("ranking.arrow")
-        precisions = []
-        for query in range(len(pool.query_rows)):
-            relevant = {e["row"] for e in pool.qrels.to_pylist() if e["query"] == query and text[e["row"]]}
-            ranked = [e["row"] for e in table.to_pylist() if e["query"] == query and text[e["row"]]]
-            hits = [rank for rank, row in enumerate(ranked, 1) if row in relevant]
-            if relevant:
-                precisions.append(sum(nth / rank for nth, rank in enumerate(hits, 1)) / len(relevant))
-        expected.setdefault(run["label"], []).append(float(np.mean(precisions)))
-    found = dict(re.findall(r"(most-cited|newest) ([\d.]+) \[", sentence))
-    assert found == {label: f"{100 * np.mean(means):.1f}" for label, means in expected.items()}
-    assert "mean over Art, Physics" in sentence
-    same = {f"{kind}_{mark}": pl.lit(n) for kind in ("positives", "negatives")
-            for mark, n in (("papers", 9), ("without_abstract", 0))}  # fmt: skip
-    table, *_ = build_tables(summarise(scores_of(runs)), runs.with_columns(**same))
-    assert "MAP among" not in " ".join(table.notes)
+    assert "Of the positives, and of the negatives: without abstract" in notes

@@ -107,7 +107,7 @@ def test_fields_count_one_by_one_and_in_their_mean() -> None:
              "negatives_papers": 200, "negatives_without_abstract": 1},
             "20.0% of the positives and 0.5% of the negatives have no abstract",
         ),
-        ({"encoders": SCINCL, "year": 2019}, "training data may hold the citations of the queries of 2019: scincl (to 2020)"),
+        ({"encoders": SCINCL, "year": 2019}, "citations of the queries of 2019: bm25 (to 2020)"),
         ({"encoders": SCINCL, "year": 2099}, ""),
         ({"name": "minilm", "year": 2019}, ""),
     ],
