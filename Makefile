@@ -132,7 +132,7 @@ evaluate: ## score runs of any tool against qrels: RUN QRELS BASELINE
 doctor: ## show what this machine has and what is missing
 judge: ## judge a random part of the pairs, and score by that: STEP=draw|read|score PAIRS LABELS MACHINE MODEL (docs/judging.md)
 audit: ## put error bars on results of any tool: RESULTS METRIC PLAN (docs/audit.md)
-leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL PUSH
+leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL
 submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 triplets: ## draw training triplets of a corpus's past: TRIPLETS UNTIL FIELD QUERIES EXCLUDE

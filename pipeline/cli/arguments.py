@@ -127,7 +127,7 @@ _OF_CHOICE = (
 )
 _CHOSEN = Group("which scores (default: all)", _OF_CHOICE, chooses=True, unset=True)
 _FILES = dataclasses.replace(DISPLAY["format"], help="with commas: page, markdown, csv, latex, figures (default: all)")
-_COUNTED = _own(some(VARIOUS, "pools benchmarks output"))
+_COUNTED = _own(some(VARIOUS, "benchmarks measure output"))
 _BENCHMARK = Group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)", BENCHMARK)
 _EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN, _BENCHMARK)
 
@@ -275,7 +275,7 @@ COMMANDS: Mapping[str, Command] = {
     "card": Command(
         "write the card of one encoder: its results against BM25, recipe and costs",
         "study:card",
-        (_own(some(VARIOUS, "push")), _COUNTED),
+        (_COUNTED,),
         "json",
         word("model", str, "the encoder"),
     ),

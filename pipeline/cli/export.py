@@ -90,8 +90,8 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         configs = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
         yield from mteb.write_results(folder, frame, configs)
         return
-    if options.format in standards.FORMATS and not options.dry_run:
-        yield from standards.write_scores(folder, frame, options.format)
+    if options.format == standards.EVAL_RESULTS and not options.dry_run:
+        yield from standards.write_scores(folder, frame)
         return
     path = folder / f"scores.{options.format}"
     if options.dry_run:
@@ -130,7 +130,7 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
     "run": (rankings.FORMATS, _runs),
-    "scores": ({**frames.FORMATS, **dict.fromkeys(("mteb", *standards.FORMATS), "")}, _scores),
+    "scores": ({**frames.FORMATS, **dict.fromkeys(("mteb", standards.EVAL_RESULTS), "")}, _scores),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
     "benchmark": (dict.fromkeys(("beir", "mteb"), ""), _benchmark),
 }

@@ -21,8 +21,8 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import REPORTS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.exchange.boards import JUDGED as JUDGED_METRIC
 from pipeline.exchange.frames import write_frame
-from pipeline.exchange.samples import JUDGED as JUDGED_METRIC
 from pipeline.scores.judged import judged_frame, judged_tables, stored_judged
 from pipeline.scores.tables import frame_table
 from pipeline.stages.judge import (

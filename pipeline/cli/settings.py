@@ -152,15 +152,7 @@ class Various:
     add: tuple[Path, ...] = setting(
         (), "submission to verify and count, or a folder of them; may be repeated", metavar="FILE"
     )
-    push: str | None = setting(
-        None, "put its results into the model card of a folder or hub repository", metavar="CARD"
-    )
-    pools: tuple[str, ...] = setting(
-        (),
-        "drawn pools that count, by settings such as queries=100,year=2019, or all; may be repeated "
-        "(default: one suite)",
-        metavar="CHOICE",
-    )
+    measure: str | None = setting(None, "what systems are ranked by (default: map)")
     benchmarks: tuple[str, ...] = setting(
         (), "benchmark that counts, by its name, with * for any text; may be repeated (default: all)", metavar="CHOICE"
     )
@@ -177,7 +169,7 @@ class Export:
         None,
         "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
         "run: trec (default), trec.gz, ir_metadata, json, json.gz or parquet; "
-        "scores: csv (default), csv.gz, parquet, mteb, every_eval_ever or eval_results; "
+        "scores: csv (default), csv.gz, parquet, mteb or eval_results; "
         "vectors: npy (default) or parquet",
     )
     output: Path | None = setting(None, "folder for the files (default: runs/exports)")

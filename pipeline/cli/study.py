@@ -194,18 +194,12 @@ def audit(options: argparse.Namespace) -> None:
 
 
 def card(options: argparse.Namespace) -> None:
-    """Write the card of an encoder and print its tables; with ``--push`` put its results into a model card."""
-    from pipeline.studies.leaderboard import card as cards
-    from pipeline.studies.leaderboard.modelcard import CARD, push
-
+    """Write the card of an encoder and print its tables."""
     workspace = Workspace(read.runner(options))
     chosen, recipe = _default_recipe("card", model=options.model, **_choices(options))
     name = file_name(options.model, kept="._-")
     folder = options.output or workspace.root / REPORTS / f"card-{name}"
     present(workspace, chosen, name, recipe, options, folder)
-    if options.push:
-        weights = cards.weights_of(workspace, recipe, Path(options.push).expanduser())
-        say(f"pushed: {push(folder / CARD, options.push, weights)}")
 
 
 def submission(options: argparse.Namespace) -> None:
@@ -220,8 +214,8 @@ def submission(options: argparse.Namespace) -> None:
     print(path)
 
 
-def _choices(options: argparse.Namespace) -> dict[str, list[str]]:
-    return {"pools": options.pools, "benchmarks": options.benchmarks}
+def _choices(options: argparse.Namespace) -> dict[str, Any]:
+    return {"benchmarks": options.benchmarks} | ({"measure": options.measure} if options.measure else {})
 
 
 def _default_recipe(name: str, **changes: Any) -> tuple[Study, Any]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.core.errors import InputError
-from pipeline.exchange.samples import MAIN
 from pipeline.measure.measures import parse_measures
 from pipeline.sources.tables import NULLS
 
@@ -18,6 +17,15 @@ VALUES = {
     "metric": pl.String, "value": pl.Float64,
 }  # fmt: skip
 """Columns of values. ``group`` is the task of a query; empty if the item is itself a task, or there is one task."""
+
+Row = tuple[str, str, str, str | None, str, str, float]
+"""A row of :data:`VALUES`."""
+
+MAIN = "main"
+"""Name of the metric that a tool calls the main one, or names first."""
+
+JUDGED = "judged-"
+"""Begins the names of metrics that were estimated from a part of the judgements: values of items may exceed 1."""
 
 METHOD = "Convert the file to a table with the columns system, item, value"
 

@@ -1,4 +1,4 @@
-"""Export to MTEB: folders it runs as tasks, with a card and Croissant metadata for the hub, and results as its JSON."""
+"""Export to MTEB: folders it runs as tasks, with a card for the hub, and results as its JSON."""
 
 from __future__ import annotations
 
@@ -31,37 +31,21 @@ _CARD = """\
 |---|---|
 {facts}
 
-Texts keep the licence of their release. `croissant.json` describes the tables and has the checksum of each.
+Texts keep the licence of their release.
 """
 
 
 def describe(folder: Path, pool: Pool, name: str) -> None:
-    """Add a data set card and Croissant metadata to a BEIR folder (:func:`pipeline.exchange.pools.write_pool`)."""
+    """Add a data set card to a BEIR folder (:func:`pipeline.exchange.pools.write_pool`)."""
     manifest, corpus = pool.artifact.manifest, pool.corpus.artifact.manifest
     description = f"Pool of the corpus {corpus.slug} (source {corpus.config['source']})."
     counts = {key: f"{value:,}" for key, value in manifest.counts.items() if isinstance(value, int)}
     facts = {"pool": pool.artifact.name, **counts, "settings": f"`{json.dumps(manifest.config)}`"}
     rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     front_matter, _, _ = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
-    tags = "task_categories: [text-retrieval]\ntags: [mteb, croissant, scientific]\nlanguage: [en]\n"
+    tags = "task_categories: [text-retrieval]\ntags: [mteb, scientific]\nlanguage: [en]\n"
     page = _CARD.format(name=name, about=description, tasks=TASKS, facts=rows)
     files.write_text(folder / "README.md", f"---\n{tags}{front_matter}---\n\n{page}")
-    files.write_text(folder / "croissant.json", json.dumps(_croissant(folder, name, description), indent=1) + "\n")
-
-
-def _croissant(folder: Path, name: str, description: str) -> dict[str, Any]:
-    """Return the metadata of a folder in Croissant 1.0 (Akhtar et al. 2024)."""
-    metadata: dict[str, Any] = json.loads((DATA / "templates" / "croissant.json").read_text(encoding="utf-8"))
-    objects, records = [], []
-    for record in metadata["recordSet"]:
-        table = record["field"][0]["source"]["fileObject"]["@id"]
-        if (path := folder / table).is_file():
-            file_object = {"@id": table, "name": table, "contentUrl": table, "encodingFormat": "application/jsonlines"}
-            facts = {"contentSize": f"{path.stat().st_size} B", "sha256": files.sha256(path)}
-            objects.append({"@type": "cr:FileObject", **file_object, **facts})
-            records.append(record)
-    own_metadata = {"name": file_name(name, kept="._-"), "description": description}
-    return {**metadata, **own_metadata, "distribution": objects, "recordSet": records}
 
 
 def write_tasks(output: Path) -> Path:

@@ -93,10 +93,10 @@ def _parquet(folder: Path, pool: Pool) -> list[Path]:
 
 
 def _mteb(folder: Path, pool: Pool) -> list[Path]:
-    """Write a BEIR folder with the metadata that MTEB and the hub read."""
+    """Write a BEIR folder with a data set card for MTEB and the hub."""
     written = _beir(folder, pool)
     mteb.describe(folder, pool, folder.name)
-    return [*written, folder / "croissant.json"]
+    return written
 
 
 _Writer = Callable[[Path, Pool], list[Path]]

@@ -1,8 +1,7 @@
 """Results of other tools: values of systems on queries or tasks, recognised by what the files hold.
 
-Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, ir_measures and ranx, samples
-of lm-evaluation-harness and Inspect, JSON of Every Eval Ever, and tables (CSV, TSV, Parquet), wide or long, such as our
-own exports of scores.
+Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, ir_measures and ranx, and
+tables (CSV, TSV, Parquet), wide or long, such as our own exports of scores.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
-from pipeline.exchange.boards import METHOD, VALUES, measure_name, of_table
+from pipeline.exchange.boards import MAIN, METHOD, VALUES, Row, measure_name, of_table
 from pipeline.exchange.entries import name_of, read_entries
 from pipeline.exchange.qrels import HUB, Judged, Run, judged
-from pipeline.exchange.samples import MAIN, Row, check_size, inspect_archive, of_inspect, of_samples
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
 from pipeline.sources.records import Tally
@@ -30,6 +28,9 @@ from pipeline.sources.tables import read_table
 from pipeline.sources.triples import PREDICTIONS, splits_of
 
 _BESIDE = ("model_meta.json", "README.md")
+
+LIMIT = 2**30
+"""Maximum bytes of a file, unpacked."""
 
 _UNKNOWN = (
     *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
@@ -140,8 +141,6 @@ def _recognised(path: Path, metric: str, left_out: list[str], *, is_qrels: bool)
         head = handle.read(4)
     if head == b"PAR1":
         return "table", of_table(path, pl.DataFrame(pq.read_table(path)), left_out)
-    if head == b"PK\x03\x04":
-        return "log of Inspect", of_inspect(inspect_archive(path))
     text = _text(path)
     if text.lstrip()[:1] in ("{", "["):
         return _of_json(path, text, metric, left_out)
@@ -152,7 +151,8 @@ def _text(path: Path) -> str:
     data = bytearray()
     for block in read_blocks(path):
         data += block
-        check_size(path, len(data))
+        if len(data) > LIMIT:
+            raise InputError(f"{path} must hold at most {LIMIT // 2**20:,} MiB, got more", "Divide it")
     return data.decode()
 
 
@@ -213,10 +213,6 @@ def _of_json(path: Path, text: str, metric: str, left_out: list[str]) -> tuple[s
         return "run", list(_of_predictions(path, content))
     if isinstance(content.get("scores"), dict) and "task_name" in content:
         return "results of MTEB", _of_mteb(path, content, metric)
-    if isinstance(content.get("evaluation_results"), list):
-        return "Every Eval Ever", _of_every_eval(content)
-    if isinstance(content.get("samples"), list) and isinstance(content.get("eval"), dict):
-        return "log of Inspect", of_inspect([content["eval"], *content["samples"]])
     if all(measure_name(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
         return "values of ranx", _of_ranx(path, content)
     if all(isinstance(scored, dict) for scored in content.values()):
@@ -225,8 +221,6 @@ def _of_json(path: Path, text: str, metric: str, left_out: list[str]) -> tuple[s
 
 
 def _of_records(path: Path, records: Sequence[Any], left_out: list[str]) -> tuple[str, Any]:
-    if "doc_id" in records[0] and "doc" in records[0]:
-        return "samples of lm-evaluation-harness", of_samples(path, records)
     return "table", of_table(path, pl.DataFrame(records, infer_schema_length=None), left_out)
 
 
@@ -261,15 +255,6 @@ def _of_ranx(path: Path, content: Mapping[str, Any]) -> Iterator[Row]:
     for name, of_queries in content.items():
         for query, value in of_queries.items():
             yield name_of(path), "", str(query), None, "", measure_name(name) or name, float(value)
-
-
-def _of_every_eval(content: Mapping[str, Any]) -> Iterator[Row]:
-    system = content["model_info"].get("name") or content["model_info"]["id"]
-    for result in content["evaluation_results"]:
-        metric = result["metric_config"].get("metric_name") or result["metric_config"].get("metric_id") or MAIN
-        value = float(result["score_details"]["score"])
-        for name in {MAIN, str(metric)}:
-            yield str(system), "", str(result["evaluation_name"]), None, "", name, value
 
 
 def _one_revision(values: pl.DataFrame, skipped: list[str]) -> pl.DataFrame:

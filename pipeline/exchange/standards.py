@@ -1,9 +1,8 @@
-"""Export in formats that the field has agreed on: ``.eval_results`` of Hugging Face, Every Eval Ever, ir_metadata."""
+"""Export in formats that the field has agreed on: ``.eval_results`` of Hugging Face, and ir_metadata."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -15,35 +14,29 @@ import yaml
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted, file_name
-from pipeline.encode.names import HUB
 from pipeline.measure.design import Design, estimate
-from pipeline.measure.measures import sign_of
 
-FORMATS = ("eval_results", "every_eval_ever")
-"""Formats of scores; each has a file for every system."""
+EVAL_RESULTS = "eval_results"
+"""The format of scores, a file for every system."""
 
-_DISTRIBUTION, _SCHEMA = "mdcr-pipeline", "0.3.0"
+_DISTRIBUTION = "mdcr-pipeline"
 _SEED = 13
 
 
-def write_scores(folder: Path, scores: pl.DataFrame, output: str) -> Iterator[Path]:
+def write_scores(folder: Path, scores: pl.DataFrame) -> Iterator[Path]:
     """Write the means of scores on each pool, with 95% intervals, and yield the paths.
 
     Args:
-        folder: receives ``SYSTEM/.eval_results/mdcr.yaml``, or ``SYSTEM.json`` of Every Eval Ever.
+        folder: receives ``SYSTEM/.eval_results/mdcr.yaml``.
         scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`.
-        output: one of :data:`FORMATS`.
     """
     design = Design(row=("label",), of=("pool",), group="field")
     facts = scores.select("label", "pool", "system", "corpus", "revision", "ranking").unique(["label", "pool"])
     means = estimate(scores, design, _SEED).join(facts, on=["label", "pool"], maintain_order="left")
     for rows in means.partition_by("label", maintain_order=True):
         name = file_name(rows["label"][0], kept="._-")
-        if output == "eval_results":
-            path = folder / name / ".eval_results" / "mdcr.yaml"
-            content = yaml.safe_dump([_eval_result(row) for row in rows.iter_rows(named=True)], sort_keys=False)
-        else:
-            path, content = folder / f"{name}.json", json.dumps(_every_eval(rows), indent=1) + "\n"
+        path = folder / name / ".eval_results" / "mdcr.yaml"
+        content = yaml.safe_dump([_eval_result(row) for row in rows.iter_rows(named=True)], sort_keys=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_text(path, content)
         yield path
@@ -55,41 +48,6 @@ def _eval_result(row: dict[str, Any]) -> dict[str, Any]:
     notes = f"{row['measure']} in percent over {counted(row['items'], 'query')}{interval}; {made}"
     task = file_name(f"{row['pool']}-{row['measure']}", kept="._-")
     return {"dataset": {"id": row["corpus"], "task_id": task}, "value": 100 * row["value"], "notes": notes}
-
-
-def _every_eval(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the JSON of one system."""
-    first, now = rows.row(0, named=True), f"{time.time():.0f}"
-    identity = first["system"].removeprefix(HUB)
-    details = {"deployment_type": "self_deployed", "model_availability": "unknown", "revision": first["revision"] or ""}
-    return {
-        "schema_version": _SCHEMA,
-        "evaluation_id": f"mdcr/{identity}/{now}",
-        "retrieved_timestamp": now,
-        "source_metadata": {
-            "source_name": _DISTRIBUTION, "source_type": "evaluation_run", "source_organization_name": "unknown",
-            "evaluator_relationship": "other",
-        },
-        "eval_library": {"name": _DISTRIBUTION, "version": version(_DISTRIBUTION)},
-        "model_info": {"name": first["label"], "id": identity, "additional_details": details},
-        "evaluation_results": [_result(row) for row in rows.iter_rows(named=True)],
-    }  # fmt: skip
-
-
-def _result(row: dict[str, Any]) -> dict[str, Any]:
-    uncertainty: dict[str, Any] = {"num_samples": row["items"]}
-    if row["low"] is not None:
-        ends = {"lower": row["low"], "upper": row["high"], "confidence_level": 0.95, "method": row["interval"]}
-        uncertainty["confidence_interval"] = ends
-    return {
-        "evaluation_name": row["pool"],
-        "source_data": {"dataset_name": row["corpus"], "source_type": "other"},
-        "metric_config": {
-            "metric_name": row["measure"], "metric_unit": "proportion", "score_type": "continuous", "min_score": 0,
-            "max_score": 1, "lower_is_better": sign_of(row["measure"]) < 0,
-        },
-        "score_details": {"score": row["value"], "uncertainty": uncertainty, "details": {"ranking": row["ranking"]}},
-    }  # fmt: skip
 
 
 def run_header(ranking: Artifact, tag: str) -> bytes:

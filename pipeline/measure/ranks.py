@@ -1,7 +1,6 @@
 """Ranks of systems: intervals, groups of systems that do not differ, and standings over benchmarks (protocols 9).
 
-Ranks are float64 ``[3, systems]``: observed ranks, and the ends of their intervals. A column of NaN is a system that
-was not measured.
+Ranks are float64 ``[3, systems]``: observed ranks, and the ends of their intervals.
 """
 
 from __future__ import annotations
@@ -131,38 +130,50 @@ class Standings(NamedTuple):
     """Standings of systems over benchmarks.
 
     Attributes:
-        benchmarks: number of benchmarks on which each system was measured, int64 ``[systems]``.
-        mean_rank: mean over these benchmarks of ranks and of the ends, float64 ``[3, systems]``.
+        mean_rank: mean over benchmarks of ranks and of the ends, float64 ``[3, systems]``.
         borda: mean share of the other systems below it, float64 ``[3, systems]``.
-        rank: rank by mean rank on the benchmarks of a system, among the systems measured on all of these, float64
-            ``[3, systems]``; NaN without another.
-        rivals: number of those other systems, int64 ``[systems]``.
-        without: the rank without each benchmark, of systems measured on all, float64 ``[benchmarks, systems]``; or NaN.
+        rank: rank by mean rank, float64 ``[3, systems]``.
+        without: the rank without each benchmark, float64 ``[benchmarks, systems]``; NaN if there is one alone.
     """
 
-    benchmarks: npt.NDArray[np.int64]
     mean_rank: Floats
     borda: Floats
     rank: Floats
-    rivals: npt.NDArray[np.int64]
     without: Floats
 
 
 def standings(ranked: Floats) -> Standings:
-    """Return the standings from ranks, float64 ``[benchmarks, 3, systems]``, of two or more systems a benchmark."""
-    measured = ~np.isnan(ranked[:, 0])
-    count, complete = measured.sum(axis=0), np.flatnonzero(measured.all(axis=0))
-    known = measured.sum(axis=1)[:, None, None]
-    mean, borda = (np.nansum(of, axis=0) / np.maximum(count, 1) for of in (ranked, (known - ranked) / (known - 1)))
-    rank, rivals = np.full_like(mean, np.nan), np.zeros(len(count), np.int64)
-    for system, own in enumerate(measured.T):
-        (others,) = np.nonzero(measured[own].all(axis=0))
-        place, (observed, low, high) = int(np.searchsorted(others, system)), ranked[own][:, :, others].mean(axis=0)
-        rivals[system] = len(others) - 1
-        if rivals[system]:
-            ends = 1 + (high < low[place]).sum(), len(others) - (high[place] < low).sum()
-            rank[:, system] = ranks(-observed)[place], *ends
-    without = np.full((len(ranked), len(count)), np.nan)
-    observed_ranks = ranked[:, 0, complete]
-    without[:, complete] = [ranks(of - observed_ranks.sum(axis=0)) for of in observed_ranks]
-    return Standings(count, mean, borda[[0, 2, 1]], rank, rivals, without)
+    """Return the standings from ranks, float64 ``[benchmarks, 3, systems]``, of two or more systems on all of them."""
+    systems = ranked.shape[2]
+    mean = ranked.mean(axis=0)
+    observed, low, high = mean
+    ends = 1 + (high[:, None] < low).sum(axis=0), systems - (high < low[:, None]).sum(axis=0)
+    rank = np.stack([ranks(-observed), *ends])
+    without = np.full((len(ranked), systems), np.nan)
+    if len(ranked) > 1:
+        totals = ranked[:, 0].sum(axis=0)
+        without[:] = [ranks(of - totals) for of in ranked[:, 0]]
+    return Standings(mean, ((systems - mean) / (systems - 1))[[0, 2, 1]], rank, without)
+
+
+Block = tuple[list[int], list[int]]
+"""Positions of benchmarks, and of the systems that were measured on all of them."""
+
+
+def coverage_blocks(measured: npt.NDArray[np.bool_]) -> Iterator[Block]:
+    """Yield blocks of benchmarks and systems in which every system has every benchmark, the largest first.
+
+    Further blocks, which may share systems with earlier ones, follow until each system that has a rival is in one.
+
+    Args:
+        measured: whether a system was measured on a benchmark, bool ``[benchmarks, systems]``.
+    """
+    own = [frozenset(np.flatnonzero(column).tolist()) for column in measured.T]
+    sets = {one & other for index, one in enumerate(own) for other in own[index + 1 :]} - {frozenset()}
+    blocks = [(sorted(of), [system for system, has in enumerate(own) if of <= has]) for of in sets]
+    blocks.sort(key=lambda block: (-len(block[0]) * len(block[1]), -len(block[0]), block))
+    placed = set[int]()
+    for block in blocks:
+        if not placed.issuperset(block[1]):
+            placed |= {*block[1]}
+            yield block

@@ -15,7 +15,7 @@ from pipeline.scores.caption import scope
 from pipeline.scores.facts import applied
 from pipeline.scores.layout import cell_of, runs_behind
 from pipeline.scores.notes import gap_in_abstracts
-from pipeline.scores.sources import trainings_of
+from pipeline.scores.sources import cited_until, trainings_of
 from pipeline.scores.tables import label_of, points
 from pipeline.stages.systems import TUNED
 from pipeline.stages.tune import LIMITS_K1
@@ -107,7 +107,7 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
     unknown, late = [], []
     for run in runs.unique("label", maintain_order=True).iter_rows(named=True):
         trainings = list(trainings_of(run).values())
-        last = max((training.until or 0 for training in trainings), default=0)
+        last = cited_until(trainings) or 0
         unknown += [run["label"]] if not all(training.on for training in trainings) else []
         late += [f"{run['label']} (to {last})"] if year and last >= year else []
     if late:

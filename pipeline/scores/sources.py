@@ -183,6 +183,12 @@ def trainings_in(encoders: Iterable[Mapping[str, Any]]) -> dict[str, Training]:
     return found
 
 
+def cited_until(found: Iterable[Training]) -> int | None:
+    """Return the last year of the training data that hold citations; 0 if one of them is undated, None without any."""
+    years = [training.until for training in found if "citations:" in training.on]
+    return max(filter(None, years), default=0) if years else None
+
+
 def trained_on(run: Mapping[str, Any]) -> str:
     """Return the training data of a system in a few words, such as ``citations to 2021``; empty if it has none."""
     return "; ".join(dict.fromkeys(training.short or UNKNOWN for training in trainings_of(run).values()))

@@ -14,7 +14,6 @@ from huggingface_hub import parse_eval_result_entries
 from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
 from pipeline.exchange.entries import read_entries
-from pipeline.exchange.results import read_results
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
@@ -116,7 +115,7 @@ def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> Non
 
 
 def test_formats_of_the_field_are_read_back(root: Path, out: Path, tmp_path: Path) -> None:
-    """By huggingface_hub, by our readers, and as YAML in the comments of a run."""
+    """By huggingface_hub, and as YAML in the comments of a run."""
     words = ("--model", "bm25,lsa", "--output", str(tmp_path), "--format")
     shown = values(mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")["rows"])
     cards = mdcr_json(root, "export", "scores", *words, "eval_results")["exported"]
@@ -128,11 +127,6 @@ def test_formats_of_the_field_are_read_back(root: Path, out: Path, tmp_path: Pat
         found = {entry.task_id.rpartition("-")[2]: entry.value for entry in entries}
         assert found["map"] == pytest.approx(100 * shown[path.parts[-3], "map"])
         assert all("95% interval" in str(entry.notes) for entry in entries)
-    reports = mdcr_json(root, "export", "scores", *words, "every_eval_ever")["exported"]
-    read = read_results([Path(path) for path in reports])
-    assert read.kinds == {"Every Eval Ever": 2}
-    for system, metric, value in read.values.select("system", "metric", "value").iter_rows():
-        assert metric == "main" or value == pytest.approx(shown[system, metric])
     command = ("export", "run", *POOL, "--model", "bm25", *words[2:], "ir_metadata")
     run = Path(mdcr_json(root, *command)["exported"][0])
     comments = [line for line in run.read_text().splitlines() if line.startswith("#")]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -11,8 +10,8 @@ import pytest
 import pytrec_eval
 
 from pipeline.core.errors import InputError
+from pipeline.exchange.boards import MAIN
 from pipeline.exchange.results import read_results
-from pipeline.exchange.samples import MAIN
 
 QRELS = {"q1": {"d1": 1, "d2": 0}, "q2": {"d3": 2, "d4": 1}}
 RUN = {"q1": {"d2": 2.0, "d1": 1.0}, "q2": {"d3": 3.0, "d4": 1.0}}
@@ -107,33 +106,6 @@ def test_results_and_revisions_of_mteb(tmp_path: Path) -> None:
     assert values(tmp_path, metric="ndcg@10")["org/model", "SciFact", "ndcg@10"] == 0.25
 
 
-def test_samples_of_a_harness_and_logs_of_inspect(tmp_path: Path) -> None:
-    samples = tmp_path / "org__lm" / "samples_mini_2026-11-25T21-36-15.106368.jsonl"
-    samples.parent.mkdir()
-    rows = [{"doc_id": n, "doc": {}, "filter": "none", "metrics": ["acc"], "acc": float(n)} for n in (0, 1)]
-    samples.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_results([samples]).values.filter(metric="acc")
-    assert found.select("system", "group", "item", "value").rows() == [
-        ("org/lm", "mini", "0", 0),
-        ("org/lm", "mini", "1", 1),
-    ]
-
-    log = [
-        {"id": "s1", "epoch": epoch, "scores": {"includes": {"value": value}}} for epoch, value in ((1, "C"), (2, "I"))
-    ]
-    header = {"version": 2, "eval": {"task": "colours", "model": "mockllm/a"}}
-    with zipfile.ZipFile(tmp_path / "log.eval", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("header.json", json.dumps(header))
-        for sample in log:
-            archive.writestr(f"samples/s1_epoch_{sample['epoch']}.json", json.dumps(sample))
-    (tmp_path / "log.json").write_text(json.dumps(header | {"samples": log}))
-    for name in ("log.eval", "log.json"):
-        found = read_results([tmp_path / name]).values.filter(metric=MAIN)
-        assert found.select("system", "group", "item", "sample", "value").rows() == [
-            ("mockllm/a", "colours", "s1", "1", 1), ("mockllm/a", "colours", "s1", "2", 0)
-        ]  # fmt: skip
-
-
 BOARD = {("a", "t"): 0.412, ("a", "u"): 0.25, ("b", "t"): 0.5}
 
 
@@ -193,12 +165,10 @@ def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"a": 1}')
     (tmp_path / "bad.json").write_text("{not json")
     (tmp_path / "empty.csv").write_text("")
-    with zipfile.ZipFile(tmp_path / "bomb.eval", "w", zipfile.ZIP_BZIP2) as archive:
-        archive.writestr("header.json", "{}")
     found = read_results([tmp_path])
     assert len(found.values) == 2
     assert [line.partition(": ")[0].rpartition("/")[2] for line in found.skipped] == [
-        "bad.json", "bomb.eval", "empty.csv", "notes.txt", "other.json",
+        "bad.json", "empty.csv", "notes.txt", "other.json",
     ]  # fmt: skip
     with pytest.raises(InputError, match="must hold results, got none"):
         read_results([tmp_path / "notes.txt"])

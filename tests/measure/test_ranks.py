@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from pipeline.measure.permutation import paired_permutation
-from pipeline.measure.ranks import all_pairs, letters, ranks, ranks_with_ends, standings
+from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks, ranks_with_ends, standings
 from pipeline.measure.statistics import holm
 
 
@@ -87,27 +87,27 @@ def test_letters_are_the_largest_sets_of_which_no_two_are_apart(drawn: tuple[int
     assert first == sorted(first)
 
 
-def test_standings_are_among_the_systems_that_share_the_benchmarks() -> None:
-    nan = np.nan
-    first = [[1.0, 2, 3, nan], [1, 1, 3, nan], [2, 2, 3, nan]]
-    second = [[2.0, 1, 3, 4], [1, 1, 1, 1], [4, 4, 4, 4]]
-    third = [[2.0, 3, 1, nan], [1, 3, 1, nan], [2, 3, 2, nan]]
+def test_standings_over_benchmarks() -> None:
+    first = [[1.0, 2, 3], [1, 1, 3], [2, 2, 3]]
+    second = [[2.0, 1, 3], [1, 1, 1], [3, 3, 3]]
+    third = [[2.0, 3, 1], [1, 3, 1], [2, 3, 2]]
     found = standings(np.array([first, second, third]))
-    assert found.benchmarks.tolist() == [3, 3, 3, 1]
-    np.testing.assert_allclose(found.mean_rank, [[5 / 3, 2, 7 / 3, 4], [1, 5 / 3, 5 / 3, 1], [8 / 3, 3, 3, 4]])
-    shares = [(1 + 2 / 3 + 0.5) / 3, (0.5 + 1 + 0) / 3, (0 + 1 / 3 + 1) / 3, 0]
-    lowest = [(0.5 + 0 + 0.5) / 3, (0.5 + 0 + 0) / 3, (0 + 0 + 0.5) / 3, 0]
-    highest = [1, (1 + 1 + 0) / 3, (0 + 1 + 1) / 3, 1]
-    np.testing.assert_allclose(found.borda, [shares, lowest, highest])
-    np.testing.assert_array_equal(found.rank, [[1, 2, 3, 4], [1, 1, 1, 1], [3, 3, 3, 4]])
-    assert found.rivals.tolist() == [2, 2, 2, 3]
+    np.testing.assert_allclose(found.mean_rank, [[5 / 3, 2, 7 / 3], [1, 5 / 3, 5 / 3], [7 / 3, 8 / 3, 8 / 3]])
+    np.testing.assert_allclose(found.borda, [[2 / 3, 1 / 2, 1 / 3], [1 / 3, 1 / 6, 1 / 6], [1, 2 / 3, 2 / 3]])
+    np.testing.assert_array_equal(found.rank, [[1, 2, 3], [1, 1, 1], [3, 3, 3]])
     # without the first: 4, 4, 4; without the second: 3, 5, 4; without the third: 3, 3, 6
-    np.testing.assert_array_equal(found.without, [[2, 2, 2, nan], [1, 3, 2, nan], [1.5, 1.5, 3, nan]])
-    alone = standings(np.array([[[1.0, 2, nan]] * 3, [[nan, 2, 1]] * 3, [[1, nan, 2]] * 3]))
-    assert alone.rivals.tolist() == [0, 0, 0]
-    assert np.isnan(alone.rank).all()
+    np.testing.assert_array_equal(found.without, [[2, 2, 2], [1, 3, 2], [1.5, 1.5, 3]])
+    assert np.isnan(standings(np.array([first])).without).all()
     apart = standings(np.array([[[1.0, 2, 3], [1, 2, 2], [1, 3, 3]]] * 2))
     np.testing.assert_array_equal(apart.rank, [[1, 2, 3], [1, 2, 2], [1, 3, 3]])
+
+
+def test_systems_are_ranked_in_blocks_that_have_all_benchmarks() -> None:
+    """Three systems on two benchmarks, of which one shares a further benchmark with a fourth; the fifth is alone."""
+    measured = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]], bool)
+    assert [*coverage_blocks(measured)] == [([0, 1], [0, 1, 2]), ([2], [2, 3])]
+    assert [*coverage_blocks(np.ones((3, 4), bool))] == [([0, 1, 2], [0, 1, 2, 3])]
+    assert not [*coverage_blocks(np.eye(3, dtype=bool))]
 
 
 def test_ranks_of_countries_are_those_of_csranks() -> None:

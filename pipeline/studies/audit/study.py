@@ -15,9 +15,8 @@ from pipeline.core import files
 from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.data import DATA
-from pipeline.exchange.boards import in_our_spelling
+from pipeline.exchange.boards import JUDGED, MAIN, in_our_spelling
 from pipeline.exchange.results import Found, read_results
-from pipeline.exchange.samples import JUDGED, MAIN
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.files import evaluate

@@ -112,8 +112,10 @@ def by_query(scores: pl.DataFrame) -> dict[tuple[str | None, int, str], tuple[Fl
     return {key: (parts[key]["value"].to_numpy(), parts[key]["positives"][0]) for key in order if key in parts}
 
 
-def curves_of(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]]) -> list[Curve]:
-    """Return the curves of systems with at least three sizes (:func:`by_query`); then the published curves."""
+def curves_of(
+    queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], *, compared: bool = True
+) -> list[Curve]:
+    """Return the curves of systems with at least three sizes (:func:`by_query`); then, if compared, published ones."""
     by_system: dict[tuple[str, str], dict[int, tuple[Floats, int]]] = {}
     for (field, size, system), of_size in queries.items():
         by_system.setdefault((field or DATASET, system), {})[size] = of_size
@@ -127,7 +129,7 @@ def curves_of(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]])
         if len(sizes) > 2 and len(set(map(len, values))) == 1:
             positives = [by_size[size][1] / len(values[0]) for size in sizes]
             curves.append((group, system, sizes, np.stack(values), positives))
-    for system in _PUBLISHED if curves else ():
+    for system in _PUBLISHED if curves and compared else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
             name = "bm25" if system == TUNED else system

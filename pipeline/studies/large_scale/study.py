@@ -75,10 +75,10 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     baseline = label_of_row(runs, recipe.baseline)
     pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
     queries = by_query.by_query(scores)
-    curves = by_query.curves_of(queries)
     precisions = analyses.precisions(pools, seed)
     corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
     compared = corpus.artifact.manifest.config.get("source") != "synthetic"
+    curves = by_query.curves_of(queries, compared=compared)
     tuned = set(runs.filter(pl.col("also").list.contains(TUNED))["label"])
     recall = rankings.recall(pools, seed, recipe.depth)
     training_lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))

@@ -1,6 +1,6 @@
 """Benchmarks of a workspace, each with the systems scored on it: values, intervals and ranks.
 
-A benchmark is any pool with its samples, or the tasks of one format of SciRepEval.
+A benchmark is any pool with its samples, or a judged pool.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact, published, readable
-from pipeline.core.config import counted, digest, format_count, from_mapping
+from pipeline.core.artifact import Artifact, readable
+from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.core.settings import required
-from pipeline.core.workspace import SCORES, VECTORS, corpus_folders
+from pipeline.core.workspace import SCORES, corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
-from pipeline.encode import names
 from pipeline.measure.design import USUAL, Design, estimate
-from pipeline.measure.measures import sign_of
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.ranks import all_pairs, ranks_with_ends
 from pipeline.measure.statistics import Floats, by_unit
 from pipeline.scores.average import PROTOCOL
@@ -38,12 +37,7 @@ from pipeline.scores.tables import label_of
 from pipeline.stages.judge import VALUES
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import UNTUNED, spelled, stored_system
-from pipeline.studies.facets.scoring import QUERIES
-from pipeline.studies.leaderboard.suites import ALL, chosen, kind_of, left_out
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
-from pipeline.studies.scirepeval.report import counted_figures
-from pipeline.studies.scirepeval.steps import multi_format
-from pipeline.studies.scirepeval.tasks import FOLDER, FORMATS, Entry
 
 COMMANDS = {
     "pools": "mdcr eval --corpus {corpus}",
@@ -51,18 +45,13 @@ COMMANDS = {
     "benchmark": "mdcr eval --benchmark FOLDER",
     "titles": "mdcr study neighbours --corpus {corpus}",
     "neighbours": "mdcr study neighbours --corpus {corpus}",
-    "facets": "mdcr study facets --corpus {corpus}",
-    "scirepeval": "mdcr study scirepeval --input FOLDER",
     "judged": "mdcr judge score",
 }
 """Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
-benchmark, title queries, textual neighbours, facets, formats of SciRepEval, judged pools."""
+benchmark, title queries, textual neighbours, judged pools."""
 
 _AVERAGED = ("pools", "queries", "benchmark")
 """Kinds whose figures stand in tables of scores; those of other kinds stand in tables of their study."""
-
-MEAN = "mean"
-"""Used in place of a measure: the mean over the tasks of a format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +59,8 @@ class Recipe:
     """Settings of the study."""
 
     workspaces: tuple[str, ...] = required("folders of further workspaces")
-    pools: tuple[str, ...] = required("settings of the drawn pools that count, or all; empty: one suite a corpus")
     benchmarks: tuple[str, ...] = required("names of the benchmarks that count, with * for any text; empty: all")
-    measures: Mapping[str, str] = required("what each kind of benchmark is ranked by; other kinds do not count")
+    measure: str = required("what systems are ranked by; benchmarks without it do not count")
     alpha: float = required("systems differ if their adjusted p-value is below it")
     seed: int = required("seed of the tests, and of bootstraps that no other table shows")
 
@@ -84,14 +72,14 @@ class Benchmark:
     Attributes:
         kind: a key of :data:`COMMANDS`.
         name: name in tables.
-        field: field of the queries, or a facet or a format; None: all fields.
+        field: field of the queries; None: all fields.
         size: number of candidates; None: there is no pool.
         year: year of the queries; None: unknown.
         measure: measure by which systems are ranked.
         systems: names of the systems.
         sources: folder names of the rankings or figures of each system.
         commands: command that reproduces each system's figure.
-        values: value of each query (or task), float64 ``[systems, queries]``.
+        values: value of each query, float64 ``[systems, queries]``.
         item: name of the set of queries, which seeds the intervals; like ``seed`` and ``resamples`` it is that of the
             tables that show the same figures.
         seed: seed of the intervals.
@@ -125,7 +113,7 @@ class Benchmark:
     @property
     def label(self) -> str:
         """Name of the measure in tables."""
-        return MEAN if self.measure == MEAN else label_of(self.measure)
+        return label_of(self.measure)
 
     def ranks(self, alpha: float) -> Floats:
         """Return the rank of each system and the ends of its interval, float64 ``[3, systems]``."""
@@ -134,26 +122,19 @@ class Benchmark:
     @property
     def sign(self) -> int:
         """1 if higher is better, else -1."""
-        return 1 if self.measure == MEAN else sign_of(self.measure)
+        return sign_of(self.measure)
 
 
-def read_benchmarks(
-    workspace: Workspace, recipe: Recipe, system: str = ""
-) -> tuple[Sequence[Benchmark], Sequence[Path], str]:
-    """Return the benchmarks of the recipe's workspaces with at least two systems, by kind and name.
-
-    They are followed by the workspaces, and a sentence on pools that are left out (empty without such). Of the drawn
-    pools of a corpus, those that the recipe chooses count, else one suite of each
-    (:func:`pipeline.studies.leaderboard.suites.chosen`), before others one that has ``system``.
+def read_benchmarks(workspace: Workspace, recipe: Recipe) -> tuple[Sequence[Benchmark], Sequence[Path]]:
+    """Return the benchmarks of the recipe's workspaces with at least two systems, by kind and name, and the workspaces.
 
     Raises:
         InputError: there are none, or a choice of the recipe matches nothing.
     """
+    recipe = replace(recipe, measure=str(parse_measures(recipe.measure)[0]))
     roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
     stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
-    all_runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
-    every = recipe.benchmarks or recipe.pools == (ALL,)
-    runs = all_runs if every else chosen(all_runs, recipe.pools, system)
+    runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
     groups = runs.sort("published").partition_by("corpus", "setup", "missing_positives")
 
@@ -161,8 +142,7 @@ def read_benchmarks(
         return _of_pools(group, artifact_of(group.row(0, named=True), "pool").manifest.config, corpora, recipe)
 
     of_pools = filter(None, readable(groups, benchmark_of))
-    others = (benchmark for root in roots for of in (_of_formats, _of_judged) for benchmark in of(root, recipe))
-    benchmarks = [*of_pools, *others]
+    benchmarks = [*of_pools, *(benchmark for root in roots for benchmark in _of_judged(root, recipe))]
     order = {kind: index for index, kind in enumerate(COMMANDS)}
     benchmarks.sort(key=lambda b: (order[b.kind], b.name.partition(":")[0], b.field or "", b.size or 0))
     name_counts = Counter[str]()
@@ -178,9 +158,17 @@ def read_benchmarks(
         benchmarks = [b for b in benchmarks if any(_is_named(b, pattern) for pattern in recipe.benchmarks)]
     if not benchmarks:
         where = ", ".join(map(str, roots))
-        problem = f"two systems must be scored on one benchmark, got none in {where}"
-        raise InputError(problem, "Run mdcr demo or mdcr eval")
-    return benchmarks, roots, "" if recipe.pools else left_out(all_runs, runs)
+        problem = f"two systems must be scored by {recipe.measure} on one benchmark, got none in {where}"
+        raise InputError(problem, "Run mdcr demo or mdcr eval, or choose another with --measure")
+    return benchmarks, roots
+
+
+def _kind_of(settings: Mapping[str, Any]) -> str:
+    """Return the kind of benchmark of the pools with some settings: a key of :data:`COMMANDS`."""
+    if "lists" in settings:
+        return "benchmark"
+    kind = str(settings.get("kind", "")).partition("-")[0]
+    return kind or ("queries" if settings.get("queries_are") == "texts" else "pools")
 
 
 def _is_named(benchmark: Benchmark, pattern: str) -> bool:
@@ -195,16 +183,17 @@ def _of_pools(
     Only rankings of the most frequent depth count (the deepest of several), and the newest of each system and sample.
     Only systems that ranked all samples count, and only samples that the most systems ranked.
     """
-    kind = kind_of(settings)
-    measure = recipe.measures.get(kind)
-    runs = runs.filter(pl.col("measures").list.contains(measure or ""))
+    kind, measure = _kind_of(settings), recipe.measure
+    if kind not in COMMANDS or "relevant" in settings:  # facets have a study of their own
+        return None
+    runs = runs.filter(pl.col("measures").list.contains(measure))
     deepest = runs.group_by("depth").agg(pl.col("system").n_unique()).sort("system", "depth")["depth"].tail(1)
     runs = runs.filter(pl.col("depth").is_in(deepest.implode()))
     runs = runs.unique(["system", "pool"], keep="last", maintain_order=True).sort("sample", maintain_order=True)
     samples = runs["sample"].n_unique()
     runs = runs.filter(pl.len().over("pool") == pl.len().over("pool").max())
     runs = runs.filter(pl.len().over("system") == pl.len().over("system").max())
-    if measure is None or runs["system"].n_unique() < 2:
+    if runs["system"].n_unique() < 2:
         return None
     scores = values(runs).filter(measure=measure)
     run, runs_of_system = runs.row(0, named=True), runs.partition_by("system", as_dict=True, maintain_order=True)
@@ -215,8 +204,7 @@ def _of_pools(
         scores = scores.with_columns(unit=papers.cast(pl.String))
         if kind == "titles":  # in the order of their study
             scores = scores.with_columns(item=papers)
-    items = {"facets": f"{run['field']} {QUERIES} 0", "titles": corpus.removesuffix("-neighbours")}
-    item, seed, draws = items.get(kind, corpus), recipe.seed, USUAL
+    item, seed, draws = corpus.removesuffix("-neighbours") if kind == "titles" else corpus, recipe.seed, USUAL
     if kind in _AVERAGED:
         item, seed, draws = run["field"] or "", PROTOCOL.seed_of(scores), PROTOCOL
     design = Design(row=("system",), item="item", group="group", unit="unit", over="sample")
@@ -240,7 +228,7 @@ def _of_pools(
 
 
 def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str, Any]) -> str:
-    field, papers = run["field"] or DATASET, settings.get("queries_are") == "papers"
+    field = run["field"] or DATASET
     details = [
         f"{field} {run['year']}",
         format_count(run["size"]),
@@ -252,7 +240,6 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
         "pools": ", ".join(details),
         "benchmark": f"lists, {field}",
         "titles": settings.get("kind", "").replace("-", " "),
-        "facets": f"{field}, {'whole paper' if papers else 'sentences of the facet'}",
     }.get(kind, kind)  # fmt: skip
     return f"{corpus}: {description}"
 
@@ -275,54 +262,11 @@ def _command(kind: str, corpus: str, run: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _of_formats(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
-    """Yield a benchmark per format of SciRepEval, of the tasks that the most systems have; averages are the study's."""
-    stores = [store for folder in (root / VECTORS).glob("[!.]*") for store in published(folder)]
-    encoder = {store.id: store.manifest.provenance["model"] for store in stores}
-    by_format: dict[str, dict[str, dict[str, tuple[str, pl.DataFrame]]]] = {kind: {} for kind in FORMATS}
-
-    def read(scored: Artifact) -> None:
-        config, inputs = scored.manifest.config, scored.manifest.inputs
-        if scored.manifest.stage == "scirepeval" and "probe_seed" not in config and inputs["papers"] in encoder:
-            entry = from_mapping(Entry, config["task"])
-            if entry.averaged:
-                system = _system_of(encoder[inputs["papers"]], entry.format)
-                figures = counted_figures(entry, pl.DataFrame(scored.arrow("figures.arrow")))
-                by_format[entry.format].setdefault(system, {})[entry.name] = scored.name, figures
-
-    for _ in readable(published(root / FOLDER) if "scirepeval" in recipe.measures else (), read):
-        pass
-    for kind, systems in by_format.items():
-        tasks = sorted(Counter(map(frozenset, systems.values())).most_common(1)[0][0]) if systems else []
-        full = {name: [figures[task] for task in tasks] for name, figures in systems.items() if {*tasks} <= {*figures}}
-        figures_of = {name: pl.concat([figures for _, figures in entries]) for name, entries in full.items()}
-        best = sorted(full, key=lambda name: (-figures_of[name]["value"].to_numpy().mean(), name))
-        if len(best) > 1:
-            tables = [figures_of[name] for name in best]
-            by_task = (figures.group_by("task", maintain_order=True).agg(pl.mean("value")) for figures in tables)
-            table = np.stack([figures["value"] for figures in by_task])
-            figures = pl.concat(
-                of.with_columns(system=pl.lit(name)).with_row_index("figure")
-                for name, of in zip(best, tables, strict=True)
-            )
-            design = Design(row=("system",), item="figure", resampled="draws")
-            means = estimate(figures.drop("measure"), design, recipe.seed)
-            yield Benchmark(
-                "scirepeval", f"SciRepEval: {kind}, {counted(len(tasks), 'task')}", kind, None, None, MEAN, best,
-                [[name for name, _ in full[system]] for system in best],
-                [f"{COMMANDS['scirepeval']} --model {shlex.quote(system)}" for system in best], table,
-                kind, recipe.seed, len(tables[0]["draws"][0]), tasks,
-                means.select("value", "low", "high").to_numpy().T,
-                all_pairs(table, seed=recipe.seed, item=digest(tasks)),
-            )  # fmt: skip
-
-
 def _of_judged(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
     """Yield a benchmark per judged pool, of the systems that were scored on it last."""
-    measure = recipe.measures.get("judged")
     newest = {artifact.manifest.inputs["pool"]: artifact for artifact in stored_judged(root, "judged")}
     for judged in newest.values():
-        values = pl.DataFrame(judged.arrow(VALUES)).filter(pl.col("measure") == measure)
+        values = pl.DataFrame(judged.arrow(VALUES)).filter(measure=recipe.measure)
         if values["system"].n_unique() > 1:
             name = f"{judged.manifest.slug}: {stands_on(judged).rstrip('.')}"
             found = estimate(values, Design(row=("system",)), recipe.seed, keep_draws=True)
@@ -331,16 +275,8 @@ def _of_judged(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
             wide = values.sort("query").pivot("query", index="system", values="value")
             table = np.ascontiguousarray(found.select("system").join(wide, on="system", maintain_order="left")[:, 1:])
             yield Benchmark(
-                "judged", name, None, None, None, str(measure), best, [[judged.name]] * len(best),
+                "judged", name, None, None, None, recipe.measure, best, [[judged.name]] * len(best),
                 [f"{COMMANDS['judged']} --model {shlex.quote(','.join(best))}"] * len(best), table,
                 "", recipe.seed, len(found["draws"][0]), wide.columns[1:],
                 found.select("value", "low", "high").to_numpy().T, all_pairs(table, seed=recipe.seed, item=judged.id),
             )  # fmt: skip
-
-
-def _system_of(model: str, kind: str) -> str:
-    """Return the system that uses an encoder for tasks of a format, without the study's own options."""
-    name = names.parse_one(model)
-    options = tuple(pair for pair in name.options if pair[0] not in ("template", "task"))
-    plain = str(names.Name(name.base, name.parts, options))
-    return next((row["proximity"] for row in multi_format().values() if row.get(kind) == plain), plain)

@@ -1,12 +1,10 @@
-"""The study ``card``: where one encoder is strong and weak against BM25, and its results for a model card."""
+"""The study ``card``: where one encoder is strong and weak against BM25."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +12,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.config import canonical, counted, file_name
-from pipeline.core.errors import InputError, MdcrError, nearest
+from pipeline.core.config import counted
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import required
-from pipeline.encode import hub, names, registry
+from pipeline.encode import names
 from pipeline.encode.known import known_models
 from pipeline.measure.design import Design, Draws, corrected, estimate
 from pipeline.measure.estimates import POWER, share_of_clusters, tall
@@ -27,17 +25,15 @@ from pipeline.scores.choose import is_called
 from pipeline.scores.compare import most_different
 from pipeline.scores.facts import artifact_of
 from pipeline.scores.render import render_table
-from pipeline.scores.sources import Sources
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
 from pipeline.studies.base import Study, StudyResult, no_tasks
 from pipeline.studies.common import BRACKETS
 from pipeline.studies.leaderboard import study
-from pipeline.studies.leaderboard.benchmarks import MEAN, Benchmark, read_benchmarks
+from pipeline.studies.leaderboard.benchmarks import Benchmark, read_benchmarks
 from pipeline.studies.leaderboard.benchmarks import Recipe as LeaderboardRecipe
-from pipeline.studies.leaderboard.costs import costs, leak, parts_of, sources_of
-from pipeline.studies.leaderboard.modelcard import CARD, index_of
+from pipeline.studies.leaderboard.costs import costs, leak
 
 _HIT = 30
 """Rank cutoff: cited papers at these ranks count as found."""
@@ -55,20 +51,19 @@ class Recipe(LeaderboardRecipe):
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
-    all_benchmarks, roots, left_out = read_benchmarks(workspace, recipe, recipe.model)
+    all_benchmarks, roots = read_benchmarks(workspace, recipe)
     model = _scored_as(recipe.model, all_benchmarks)
     benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.systems]
     if not benchmarks:
         scored = sorted({name for benchmark in all_benchmarks for name in benchmark.systems})
         raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
-    (cost,) = costs(roots, benchmarks).filter(system=model).rows(named=True)
-    differences = _differences(benchmarks, model, cost, recipe, left_out)
+    cost = costs(roots, benchmarks)[model]
+    differences = _differences(benchmarks, model, cost, recipe)
     tables = [differences, *_on_largest(benchmarks, model), _facts(model, cost)]
     sections = [f"# {model}", *(render_table(table, "markdown") for table in tables)]
-    front_matter = f"---\n{_index(benchmarks, model)}---"
     return StudyResult(
         tables,
-        files={CARD: "\n\n".join([front_matter, *sections])},
+        files={"README.md": "\n\n".join(sections)},
         parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", UNTUNED))),
         best=f"{model}: on {counted(len(benchmarks), 'benchmark')}",
     )
@@ -114,18 +109,14 @@ def _difference(
     both = benchmark.values[[benchmark.systems.index(system) for system in pair]][:, queries]
     item, units = benchmark.item if name == benchmark.name else name, pl.Series(benchmark.units).filter(queries)
     values = tall({item: both}, pl.DataFrame({"side": ["first", "second"]}))
-    values = values.with_columns(
-        unit=units.gather(values["item"]), measure=pl.lit(None if benchmark.measure == MEAN else benchmark.measure)
-    )
+    values = values.with_columns(unit=units.gather(values["item"]), measure=pl.lit(benchmark.measure))
     design = Design(row=("side",), item="item", group="group", unit="unit")
     draws = Draws(resamples=benchmark.resamples, tests=tests)
     test: dict[str, Any] = estimate(values, design, benchmark.seed, ("second",), draws).row(0, named=True)
     return test
 
 
-def _differences(
-    benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe, left_out: str
-) -> Table:
+def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str, Any], recipe: Recipe) -> Table:
     """Return the differences, by benchmark and class, of the encoder to BM25 and of its fusions to their best part."""
     compared = [
         (benchmark, *pair, *group)
@@ -154,7 +145,6 @@ def _differences(
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
         "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark. "
         f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
-        *filter(None, [left_out]),
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
     return frame_table("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)
@@ -223,41 +213,10 @@ def _facts(model: str, cost: Mapping[str, Any]) -> Table:
             f"{value:,.{0 if value > 1_000 or value.is_integer() else 2}f}" if isinstance(value, float) else str(value),
         )
         for name, value in facts.items()
-        if value not in (None, "")
+        if value not in (None, "") and name != "training"
     ]
     frame = pl.DataFrame(rows, ["fact", "value"], orient="row")
     return frame_table("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
-
-
-def _index(benchmarks: Sequence[Benchmark], model: str) -> str:
-    """Return the results of an encoder as block ``model-index`` of a model card."""
-    evaluations = []
-    for benchmark in benchmarks:
-        value = 100 * float(benchmark.figures[0, benchmark.systems.index(model)])
-        dataset = {"name": benchmark.name, "type": file_name(benchmark.name).lower()}
-        metrics = [{"type": benchmark.measure, "value": round(value, 2)}]
-        evaluations.append({"task": {"type": "Retrieval"}, "dataset": dataset, "metrics": metrics})
-    return index_of(model, evaluations)
-
-
-def weights_of(workspace: Workspace, recipe: Recipe, target: Path) -> list[Path]:
-    """Return the folders with the weights of the encoder; empty for fusions and means, or if they are gone.
-
-    ``target`` is one of them if its content is that of the vectors, wherever the weights were read.
-    """
-    benchmarks, roots, _ = read_benchmarks(workspace, recipe, recipe.model)
-    parts = parts_of(sources_of(benchmarks).get(recipe.model, ()), Sources(roots))
-    manifests = [part.artifact.manifest for part in parts if part.artifact]
-    if len(parts) != 1 or not manifests or "encoder" not in manifests[0].config:
-        return []
-    spec, folders = manifests[0].config["encoder"], list[Path]()
-    with contextlib.suppress(MdcrError):
-        folders += [target] if hub.local(target).revision == spec.get("revision") and not spec.get("adapter") else []
-    with contextlib.suppress(MdcrError):
-        model = registry.resolve(manifests[0].provenance["model"])
-        weights = model.adapter or model.checkpoint
-        folders += [weights.folder] if weights and canonical(model.spec) == spec else []
-    return folders
 
 
 STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, no_tasks, results)

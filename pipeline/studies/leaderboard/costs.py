@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 import polars as pl
 
-from pipeline.core import files
 from pipeline.core.artifact import readable
-from pipeline.core.config import digest, file_name
-from pipeline.core.errors import InputError
-from pipeline.core.workspace import SUBMISSIONS
 from pipeline.encode import kinds, known, names
+from pipeline.encode.known import Training
 from pipeline.encode.store import VectorStore
-from pipeline.scores.sources import INDEX, RERANKER, UNKNOWN, Source, Sources, as_training, trainings_in
+from pipeline.scores.sources import (
+    INDEX,
+    RERANKER,
+    UNKNOWN,
+    Source,
+    Sources,
+    as_training,
+    cited_until,
+    trainings_in,
+)
 from pipeline.studies.leaderboard.benchmarks import Benchmark
-from pipeline.studies.scirepeval.tasks import FOLDER
 
 COSTS = {
     "system": pl.String,
@@ -31,74 +34,31 @@ COSTS = {
     "machine": pl.String,
     "licence": pl.String,
     "trained_on": pl.String,
-    "trained_until": pl.Int64,
 }
 """Columns of costs; null: unknown. ``parameters`` (0: no weights), ``dimension`` and ``tokens`` per paper are sums over
 the encoders; ``bytes`` per paper and ``papers_per_second`` cover all parts, one after the other, on ``machine``.
 What is unknown of one part is unknown of the system."""
 
-UNDATED = " (to an unknown year)"
-"""Ending of training data whose last year is unknown."""
-
-_STATED = "costs.json"
-
-_KINDS: dict[Any, Any] = {
-    pl.String: Annotated[str, msgspec.Meta(max_length=10_000)],
-    pl.Float64: Annotated[float, msgspec.Meta(ge=0, le=1e15)],
-    pl.Int64: Annotated[int, msgspec.Meta(ge=0, le=9999)],
-}
-Costs = msgspec.defstruct("Costs", [(name, _KINDS[kind] | None, None) for name, kind in COSTS.items()])
-"""Costs of a system as a submission states them, columns :data:`COSTS`, within bounds."""
-
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
 
-def write_costs(folder: Path, stated: Costs) -> None:  # type: ignore[valid-type]
-    """Write the costs that a submission states into its folder, with their SHA-256."""
-    known = msgspec.to_builtins(stated)
-    files.write_text(folder / _STATED, json.dumps({"costs": known, "sha256": digest(known)}))
+Costs = dict[str, Any]
+"""The costs of a system, :data:`COSTS`, and ``training``: :class:`pipeline.encode.known.Training` of each part."""
 
 
-def read_costs(folder: Path) -> Any:
-    """Return the costs that a submission states; InputError if they are not as they were written."""
-    path = folder / _STATED
-    stated = files.read_json(path)
-    try:
-        if stated["sha256"] != digest(stated["costs"]):
-            raise ValueError("their digest does not match")
-        return msgspec.convert(stated["costs"], Costs)
-    except (TypeError, KeyError, ValueError) as error:
-        remedy = f"Add it again: mdcr leaderboard --add {folder.name}.zip"
-        raise InputError(f"the costs in {path} cannot be read ({error})", remedy) from error
-
-
-def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFrame:
-    """Return the costs of each system, columns :data:`COSTS`, from the first benchmark that has it.
-
-    The costs of a submission are those in its manifest.
-    """
-    finder = Sources(roots, FOLDER)
+def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> dict[str, Costs]:
+    """Return the costs of each system, from the first benchmark that has it."""
+    finder = Sources(roots)
     licences = {model.name: model.licence for model in known.known_models()}
-    rows = []
-    for system, ranking_names in sources_of(benchmarks).items():
-        folders = [root / SUBMISSIONS / system for root in roots if named_as_file(system)]
-        stated = next(readable([folder for folder in folders if folder.is_dir()], read_costs), None)
-        if stated is not None:
-            rows.append(msgspec.structs.asdict(stated) | {"system": system})
-            continue
-        parts = [_facts(part, finder) for part in parts_of(ranking_names, finder)]
+    found = {}
+    for system, ranking_names in _sources_of(benchmarks).items():
+        parts = [_facts(part, finder) for part in _parts_of(ranking_names, finder)]
         encoders = [part for part in parts if part["model"]]
         weighted = [part["model"] for part in encoders if part["parameters"] != 0]
-        trained = [trainings_in([part]) for part in encoders]
-        trained_on = [
-            f"{training.on or UNKNOWN}{'' if training.until or not training.on else UNDATED}"
-            for found in trained
-            for training in found.values()
-        ]
-        years = [training.until for found in trained for training in found.values() if training.until]
+        training = [training for part in encoders for training in trainings_in([part]).values()]
         bases = [inner.base for model in weighted for inner in names.parse_one(model).walk() if inner.base != "mean"]
         seconds = _total(parts, "seconds")
-        rows.append({
+        found[system] = {
             "system": system,
             "parameters": _total(parts, "parameters") if parts else 0,
             "bytes": _total(parts, "bytes"),
@@ -107,13 +67,17 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> pl.DataFram
             "papers_per_second": 1 / seconds if seconds else None,
             "machine": "; ".join(dict.fromkeys(part["machine"] for part in parts if part["machine"])) or None,
             "licence": ", ".join(dict.fromkeys(licences.get(base) or UNKNOWN for base in bases)) or None,
-            "trained_on": "; ".join(dict.fromkeys(trained_on)) or None,
-            "trained_until": max(years, default=None),
-        })  # fmt: skip
-    return pl.DataFrame(rows, schema=COSTS, orient="row")
+            "trained_on": "; ".join(dict.fromkeys(map(_in_words, training))) or None,
+            "training": training,
+        }
+    return found
 
 
-def sources_of(benchmarks: Iterable[Benchmark]) -> dict[str, Sequence[str]]:
+def _in_words(training: Training) -> str:
+    return f"{training.on} (to {training.until or 'an unknown year'})" if training.on else UNKNOWN
+
+
+def _sources_of(benchmarks: Iterable[Benchmark]) -> dict[str, Sequence[str]]:
     """Return the folder names of the rankings or figures of each system, of the first benchmark that has it."""
     found: dict[str, Sequence[str]] = {}
     for benchmark in benchmarks:
@@ -122,7 +86,7 @@ def sources_of(benchmarks: Iterable[Benchmark]) -> dict[str, Sequence[str]]:
     return found
 
 
-def parts_of(ranking_names: Iterable[str], finder: Sources) -> list[Source]:
+def _parts_of(ranking_names: Iterable[str], finder: Sources) -> list[Source]:
     """Return the parts of a system, each once: vectors, terms and rerankers; several rankings may share a store."""
     found: dict[Any, Source] = {}
     for name in ranking_names:
@@ -134,22 +98,19 @@ def parts_of(ranking_names: Iterable[str], finder: Sources) -> list[Source]:
     return list(found.values())
 
 
-def named_as_file(system: str) -> bool:
-    """Return whether the name of a system can be that of a submission's file and folder."""
-    return system == file_name(system, kept="._-")
+def leak(cost: Costs, year: int | None) -> str | None:
+    """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none.
 
-
-def leak(cost: Mapping[str, Any], year: int | None) -> str | None:
-    """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none."""
-    parts, until = (cost["trained_on"] or "").split("; "), cost["trained_until"]
-    cited = [part for part in parts if "citations:" in part]
-    if cited and until is not None and year is not None and until >= year:
+    Each part of a system counts with the last year of its own training data.
+    """
+    training, until = cost["training"], cited_until(cost["training"])
+    if until and year is not None and until >= year:
         return f"to {until}"
-    if any(part.endswith(UNDATED) for part in cited):
+    if any("citations:" in part.on and not part.until for part in training):
         return "to an unknown year"
-    if UNKNOWN in parts or (cited and year is None) or (parts == [""] and cost["parameters"] != 0):
+    if not all(part.on for part in training) or (until and year is None):
         return None
-    return ""
+    return None if not training and cost["parameters"] != 0 else ""
 
 
 def _facts(part: Source, finder: Sources) -> dict[str, Any]:

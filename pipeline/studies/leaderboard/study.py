@@ -11,15 +11,16 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.config import counted, format_count
-from pipeline.measure.ranks import letters, standings
+from pipeline.measure.ranks import Standings, coverage_blocks, letters, standings
 from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value, frame_table
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED
 from pipeline.studies.base import Study, StudyResult, no_tasks
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
-from pipeline.studies.leaderboard.costs import costs, leak
+from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
 
 _LIMITS = {
     "parameters": ("parameters (M)", 1e6, "≤"),
@@ -28,7 +29,7 @@ _LIMITS = {
 }
 """Costs that readers can filter by: heading, unit, and whether values up to or from a limit are kept."""
 
-_FACTS = {"licence": "licence", "trained_until": "data to"}
+_FACTS = {"licence": "licence"}
 _MORE = {"dimension": "dimension", "tokens": "tokens a paper", "machine": "machine", "trained_on": "trained on"}
 _COSTS = (*(head for head, _, _ in _LIMITS.values()), *_FACTS.values())
 _OF_BENCHMARK = ("kind", "field", "candidates", "year")
@@ -42,69 +43,102 @@ _FIGURES = ("value", "low", "high", "rank", "rank_low", "rank_high")
 
 def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the standings with costs, all figures, and the ranks with each benchmark left out."""
-    benchmarks, roots, left_out = read_benchmarks(workspace, recipe)
-    cost_of = {row["system"]: row for row in costs(roots, benchmarks).iter_rows(named=True)}
-    overall, *without = _standings(benchmarks, cost_of, recipe.alpha, left_out)
-    best = overall.frame.row(0, named=True)
+    benchmarks, roots = read_benchmarks(workspace, recipe)
+    cost_of = costs(roots, benchmarks)
+    overall, without = zip(*_standings(benchmarks, cost_of, recipe.alpha), strict=True)
+    best = overall[0].frame.row(0, named=True)
     corpora = (benchmark.runs["corpus"][0] for benchmark in benchmarks if benchmark.runs is not None)
     return StudyResult(
-        [overall, _figures(benchmarks, cost_of, recipe), *without],
+        [*overall, _figures(benchmarks, cost_of, recipe), *filter(None, without)],
         sources=list(dict.fromkeys(corpora)),
         parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks, recipe.seed)],
-        best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {counted(len(benchmarks), 'benchmark')}",
+        best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {counted(best['benchmarks'], 'benchmark')}",
         tables_first=True,
     )
 
 
 def _standings(
-    benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], alpha: float, left_out: str
-) -> Iterator[Table]:
-    """Yield the standings of systems over all benchmarks with costs, then their ranks with each benchmark left out."""
+    benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], alpha: float
+) -> Iterator[tuple[Table, Table | None]]:
+    """Yield the standings of each block of systems on benchmarks, and their ranks with each benchmark left out."""
     systems = list(cost_of)
     ranked = np.full((len(benchmarks), 3, len(systems)), np.nan)
     for ranks_of, benchmark in zip(ranked, benchmarks, strict=True):
         ranks_of[:, [systems.index(name) for name in benchmark.systems]] = benchmark.ranks(alpha)
-    overall = standings(ranked)
-    order = np.lexsort((overall.mean_rank[0], -overall.benchmarks)).tolist()
+    for number, (rows, columns) in enumerate(coverage_blocks(~np.isnan(ranked[:, 0])), 1):
+        chosen, names = [benchmarks[row] for row in rows], [systems[column] for column in columns]
+        lacking = [benchmark.name for benchmark in benchmarks if benchmark not in chosen]
+        suffix = "" if number == 1 else f"-{number}"
+        found = standings(ranked[np.ix_(rows, range(3), columns)])
+        order = np.argsort(found.mean_rank[0], kind="stable").tolist()
+        yield (
+            _overall(f"overall{suffix}", found, chosen, [names[index] for index in order], order, cost_of, lacking),
+            _without(f"without{suffix}", found, chosen, names, order) if len(chosen) > 1 else None,
+        )
+
+
+def _overall(
+    name: str, found: Standings, chosen: Sequence[Benchmark], names: Sequence[str], order: Sequence[int],
+    cost_of: Mapping[str, Costs], lacking: Sequence[str],
+) -> Table:  # fmt: skip
+    """Return the standings of a block with costs."""
     figures = {
-        f"{name}{end}": getattr(overall, name)[index]
-        for name in ("rank", "mean_rank", "borda")
+        f"{figure}{end}": getattr(found, figure)[index][order]
+        for figure in ("rank", "mean_rank", "borda")
         for index, end in enumerate(("", "_low", "_high"))
     }
-    without = {"without_least": overall.without.min(axis=0), "without_most": overall.without.max(axis=0)}
-    counts = {"benchmarks": overall.benchmarks, "rivals": overall.rivals}
-    frame = pl.DataFrame({"system": systems, **counts, **figures, **without})
-    frame = frame.hstack(pl.DataFrame(list(cost_of.values()), infer_schema_length=None).drop("system"))[order]
-    frame, lines = frame.with_columns(pl.selectors.float().fill_nan(None)), []
+    without = {"without_least": found.without.min(axis=0)[order], "without_most": found.without.max(axis=0)[order]}
+    frame = pl.DataFrame({"system": names, "benchmarks": [len(chosen)] * len(names), **figures, **without})
+    of_costs = pl.DataFrame([{key: cost_of[system][key] for key in COSTS} for system in names], schema=COSTS)
+    frame, lines = frame.hstack(of_costs.drop("system")).with_columns(pl.selectors.float().fill_nan(None)), []
     for row in frame.iter_rows(named=True):
-        complete = len(benchmarks) > 1 and row["without_least"] is not None
         cells: tuple[Value, ...] = (
-            f"{_rank(row, 'rank', 'g')} of {row['rivals'] + 1}" if row["rivals"] else None,
-            _rank(row, "mean_rank", ".2f"), Cell(row["borda"], row["borda_low"], row["borda_high"]),
-            "{without_least:g} to {without_most:g}".format(**row) if complete else None,
-            f"{row['benchmarks']} of {len(benchmarks)}", *_limits(row), *_texts(row, _FACTS | _MORE),
+            _rank(row, "rank", "g"), _rank(row, "mean_rank", ".2f"),
+            Cell(row["borda"], row["borda_low"], row["borda_high"]),
+            "{without_least:g} to {without_most:g}".format(**row) if len(chosen) > 1 else None,
+            *_limits(row), *_texts(row, _FACTS | _MORE),
         )  # fmt: skip
         lines.append(TableRow(row["system"], cells))
-    heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", "benchmarks", *_COSTS, *_MORE.values())
+    heads = ("rank", "mean rank", "Borda", "rank, one benchmark left out", *_COSTS, *_MORE.values())
     notes = (
-        "Rank: by the mean of ranks on the benchmarks that a system was scored on, among the systems that were scored "
-        "on all of these. One benchmark left out: the least and the greatest rank on the others. Mean rank and Borda "
-        "(percent of the other systems that it is above) are over the benchmarks of the system; their intervals go "
-        "from the mean of the lower ends on these benchmarks to the mean of the upper ends. The interval of the rank "
-        "holds the ranks that are possible among systems whose intervals of the mean rank overlap.",
-        "Costs are sums over all parts of a system; –: one of them is unknown. Papers a second: while vectors or terms "
-        "were made or pairs were reranked, whatever else ran; not tested. Bytes: vectors as they are compared, or "
-        "terms. Data to: last year of the training data.",
-        *filter(None, [left_out]),
+        f"{counted(len(names), 'system')} on {counted(len(chosen), 'benchmark')} that all of them have: "
+        f"{'; '.join(benchmark.name for benchmark in chosen)}."
+        + (f" Not counted, as some lack them: {'; '.join(lacking)}. --benchmarks chooses." if lacking else ""),
+        "Rank: by the mean of ranks. One benchmark left out: the least and the greatest rank on the others. Intervals "
+        "of mean rank and Borda (percent of the other systems that it is above) go from the mean of the lower ends to "
+        "that of the upper ends. The interval of the rank holds the ranks that are possible among systems whose "
+        "intervals of the mean rank overlap.",
+        "Costs are sums over all parts of a system, of which a mean of encoders is one; –: one of them is unknown. "
+        "Papers a second: while vectors or terms were made or pairs were reranked, whatever else ran; not tested. "
+        "Bytes: vectors as they are compared, or terms.",
+        *_bm25_note(chosen),
     )
-    yield _table("overall", "Leaderboard", heads, lines, notes, frame)
-    ranks = {systems[index]: overall.without[:, index] for index in order if not np.isnan(overall.without[0, index])}
-    if len(benchmarks) > 1 and ranks:
-        frame = pl.DataFrame({"left out": [benchmark.name for benchmark in benchmarks], **ranks})
-        yield frame_table("without", "Ranks without one benchmark", frame)
+    title = f"Leaderboard: {len(names)} systems, {counted(len(chosen), 'benchmark')}"
+    return _table(name, title, heads, lines, notes, frame)
 
 
-def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]], recipe: Recipe) -> Table:
+def _without(
+    name: str, found: Standings, chosen: Sequence[Benchmark], names: Sequence[str], order: Sequence[int]
+) -> Table:
+    ranks = {names[index]: found.without[:, index] for index in order}
+    frame = pl.DataFrame({"left out": [benchmark.name for benchmark in chosen], **ranks})
+    return frame_table(name, "Ranks without one benchmark", frame)
+
+
+def _bm25_note(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
+    """Yield where the row ``bm25`` is tuned and where it is not, if it is both."""
+    tuned, others = list[str](), list[str]()
+    for benchmark in benchmarks:
+        if benchmark.runs is not None and "bm25" in benchmark.systems:
+            is_tuned = benchmark.runs.filter(pl.col("also").list.contains(TUNED), system="bm25")
+            (others if is_tuned.is_empty() else tuned).append(benchmark.name)
+    if tuned and others:
+        untuned = f"k1={DEFAULT_K1:g}, b={DEFAULT_B:g}"
+        places = [", ".join(of) for of in (tuned, others)]
+        yield f"The row bm25 is tuned on validation queries of {places[0]}, and has {untuned} on {places[1]}."
+
+
+def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], recipe: Recipe) -> Table:
     """Return all figures with rank and group; each links to its provenance."""
     rows, lines, records = [], [], []
     runs = [benchmark.runs.with_columns(label="system") for benchmark in benchmarks if benchmark.runs is not None]
@@ -165,7 +199,7 @@ def _texts(cost: Mapping[str, Any], names: Mapping[str, str]) -> list[str | None
     return [None if value is None else f"{value:,.0f}" if isinstance(value, float) else str(value) for value in values]
 
 
-def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, dict[str, Any]]) -> Iterator[Chart]:
+def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs]) -> Iterator[Chart]:
     """Yield a chart of value against each cost, a view per benchmark, with the Pareto front."""
     for name, (head, unit, side) in _LIMITS.items():
         views = {}

@@ -1,6 +1,6 @@
 """Submissions: the runs and scores of one system in one file, which another workspace verifies before it adds them.
 
-A submission is a zip file: ``manifest.json`` with the system, its costs and, of each run, the identity of its pool, the
+A submission is a zip file: ``manifest.json`` with the system and, of each run, the identity of its pool, the
 SHA-256 of its file and the measures of every query; ``N.trec.gz`` is run N.
 """
 
@@ -20,6 +20,7 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.core import files
 from pipeline.core.artifact import Artifact, published
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.provenance import code_version
 from pipeline.core.task import Task
@@ -39,7 +40,6 @@ from pipeline.stages.rankings import import_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import System
 from pipeline.studies.leaderboard.benchmarks import Recipe, read_benchmarks
-from pipeline.studies.leaderboard.costs import Costs, costs, named_as_file, write_costs
 
 _MANIFEST = "manifest.json"
 _LARGEST = 2**28
@@ -61,11 +61,10 @@ class Ranked(msgspec.Struct):
 
 
 class Submission(msgspec.Struct):
-    """The manifest: the system, the version of the code that scored it, its costs, and its runs."""
+    """The manifest: the system, the version of the code that scored it, and its runs."""
 
     system: Short
     code: Short
-    costs: Costs  # type: ignore[valid-type]
     runs: list[Ranked]
 
 
@@ -75,15 +74,14 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    benchmarks, roots, _ = read_benchmarks(workspace, recipe, system)
+    benchmarks, _ = read_benchmarks(workspace, recipe)
     scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
     runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []
     runs_with_pool = [(run, pool) for run in rows if (pool := open_pool(run))]
     if not runs_with_pool:
         raise InputError(f"{system} must be on a benchmark of the leaderboard, got none", "Run mdcr leaderboard")
-    cost = msgspec.convert(costs(roots, benchmarks).filter(system=system).row(0, named=True), Costs)
-    submission = Submission(system, code_version(), cost, [])
+    submission = Submission(system, code_version(), [])
     with (
         files.disk_errors(path),
         files.replacing(path) as temporary,
@@ -115,7 +113,7 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
     """
     name, folder, verified_runs = path.stem, workspace.root / SUBMISSIONS / path.stem, list[tuple[Pool, Ranked, str]]()
     is_free = folder.is_dir() or name not in stored(workspace.root)["system"]
-    if not named_as_file(name) or not is_free:
+    if name != file_name(name, kept="._-") or not is_free:
         remedy = "Rename it, by letters, digits, ., _ and -"
         raise InputError(f"{path} must have the name of a new system, got {name}", remedy)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -130,7 +128,6 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
             for claim, run_file in zip(runs, names, strict=True):
                 pool = _verified(workspace, path, Path(temporary), claim, _member(archive, run_file, path))
                 verified_runs.append((pool, claim, f"{pool.artifact.name}.trec.gz"))
-            write_costs(Path(temporary), submission.costs)
             folder.mkdir(exist_ok=True)
             for file in Path(temporary).iterdir():
                 file.replace(folder / file.name)

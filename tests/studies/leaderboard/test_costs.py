@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.studies.leaderboard.costs import UNDATED, leak
+from pipeline.encode.known import Training
+from pipeline.studies.leaderboard.costs import leak
 from tests.cli.run import flags, mdcr_json
 from tests.encode.tiny import save_bert, save_cross_encoder
 
@@ -74,26 +75,27 @@ def test_what_is_unknown_is_never_0(cost: dict[str, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trained_on", "until", "year", "flag"),
+    ("parts", "year", "flag"),
     [
-        (None, None, 2019, ""),
-        ("unknown", None, 2019, None),
-        ("sentences: any", 2019, 2019, ""),
-        (OTHER, 2019, 2019, "to 2019"),
-        (OTHER, 2018, 2019, ""),
-        (OTHER, 2018, None, None),
-        (OTHER + UNDATED, None, 2019, "to an unknown year"),
-        (f"{OTHER}; {OTHER}{UNDATED}", 2018, 2019, "to an unknown year"),
-        (f"{OTHER}; unknown", 2018, 2019, None),
-        (f"unknown; {OTHER}", 2019, 2019, "to 2019"),
+        ([], 2019, ""),
+        ([("", None)], 2019, None),
+        ([("sentences: any", 2025)], 2019, ""),
+        ([(OTHER, 2019)], 2019, "to 2019"),
+        ([(OTHER, 2018)], 2019, ""),
+        ([(OTHER, 2018), ("sentences: any", 2025)], 2019, ""),
+        ([(OTHER, 2018)], None, None),
+        ([(OTHER, None)], 2019, "to an unknown year"),
+        ([(OTHER, 2018), (OTHER, None)], 2019, "to an unknown year"),
+        ([(OTHER, 2018), ("", None)], 2019, None),
+        ([("", None), (OTHER, 2019)], 2019, "to 2019"),
     ],
 )
 def test_the_flag_of_a_leak_follows_what_is_known_of_every_part(
-    trained_on: str | None, until: int | None, year: int | None, flag: str | None
+    parts: list[tuple[str, int | None]], year: int | None, flag: str | None
 ) -> None:
-    parameters = 0 if trained_on is None else 1e6
-    assert leak({"trained_on": trained_on, "trained_until": until, "parameters": parameters}, year) == flag
+    training = [Training(on, until) for on, until in parts]
+    assert leak({"training": training, "parameters": 1e6 if parts else 0}, year) == flag
 
 
 def test_a_system_of_unknown_costs_may_leak() -> None:
-    assert leak({"trained_on": None, "trained_until": None, "parameters": None}, 2019) is None
+    assert leak({"training": [], "parameters": None}, 2019) is None

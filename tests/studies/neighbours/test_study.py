@@ -159,7 +159,9 @@ def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[s
 
 
 def board(root: Path) -> Sequence[Benchmark]:
-    return read_benchmarks(interface.open(root), read_recipe(find("leaderboard").default_recipe, Recipe, {}))[0]
+    return read_benchmarks(
+        interface.open(root), read_recipe(find("leaderboard").default_recipe, Recipe, {"measure": "mrr"})
+    )[0]
 
 
 def test_the_leaderboard_has_the_intervals_of_the_table_of_titles(root: Path, study: Any) -> None:
