@@ -6,9 +6,8 @@ import argparse
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-import httpx
 
 from pipeline.cli.output import print_json
 from pipeline.core.config import counted
@@ -17,32 +16,28 @@ from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
-from pipeline.sources.download import fetch_release
-from pipeline.sources.remote import Catalogue, Remote, client
+from pipeline.sources.download import Catalogue, fetch_release
+from pipeline.sources.remote import Remote
 
 
 def fetch(options: argparse.Namespace) -> None:
     """Fetch a release, or list it with ``--dry-run``."""
-    fetched = []
-    with client() as session:
-        for catalogue, subfolder in _catalogues(session, options):
-            remotes = _first_files(catalogue.files(), options.first)
-            name = "mteb" if subfolder else catalogue.name + (f"-first-{options.first}" if options.first else "")
-            folder = (options.output or options.root / RELEASES / name) / subfolder
-            if options.dry_run:
-                _print_files(catalogue.name, remotes, folder, options)
-                continue
-            say(f"fetch {catalogue.name}: {counted(len(remotes), 'file')} into {folder}")
-            stated = {} if options.first else getattr(catalogue, "stated", {})
-            record = fetch_release(session, catalogue, remotes, folder, connections=options.connections, stated=stated)
-            fetched.append({"folder": str(folder), **record})
-    for record in fetched:
-        if options.json:
-            print_json(record)
-        else:
-            print(record["folder"])
-    if fetched and not options.json:
-        _print_next(options, folder, [remote.name for remote in remotes])
+    records = []
+    for catalogue, subfolder in _catalogues(options):
+        if options.first:
+            catalogue = replace(catalogue, files=_first_files(catalogue.files, options.first), stated={})
+        name = "mteb" if subfolder else catalogue.name + (f"-first-{options.first}" if options.first else "")
+        folder = (options.output or options.root / RELEASES / name) / subfolder
+        if options.dry_run:
+            _print_files(catalogue, folder, options)
+            continue
+        say(f"fetch {catalogue.name}: {counted(len(catalogue.files), 'file')} into {folder}")
+        record = fetch_release(catalogue, folder, connections=options.connections)
+        records.append({"folder": str(folder), **record})
+    for record in records:
+        print_json(record) if options.json else print(record["folder"])
+    if records and not options.json:
+        _print_next(options, folder, [remote.name for remote in catalogue.files])
 
 
 def _print_next(options: argparse.Namespace, folder: Path, names: Sequence[str]) -> None:
@@ -58,22 +53,22 @@ def _print_next(options: argparse.Namespace, folder: Path, names: Sequence[str])
         say(f"next: mdcr corpus --source {options.source} --input {folder} --corpus NAME")
 
 
-def _catalogues(session: httpx.Client, options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
+def _catalogues(options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
     """Yield each catalogue to fetch, and its subfolder of the release: one for each task of ``mteb``, else empty."""
     datasets = [name for name in map(str.strip, (options.datasets or "").split(",")) if name]
     if options.source == "mteb":
         if not options.task:
             raise InputError("fetch mteb must have a task, got none", "Name it like --task SCIDOCS")
         for task in mteb.task_names(options.task):
-            yield mteb.catalogue(session, task, options.endpoint), mteb.folder_of(task)
+            yield mteb.catalogue(task, options.endpoint), mteb.folder_of(task)
     elif options.source == "openalex":
         endpoint = options.endpoint or openalex_files.ENDPOINT
-        yield openalex_files.OpenAlexCatalogue(session, options.snapshot or "jsonl", endpoint), ""
+        yield openalex_files.catalogue(options.snapshot or "jsonl", endpoint), ""
     elif options.source == "scirepeval":
-        yield scirepeval.catalogue(session, datasets, bool(options.train), options.endpoint), ""
+        yield scirepeval.catalogue(datasets, bool(options.train), options.endpoint), ""
     else:
         release, endpoint = options.release or "latest", options.endpoint or s2ag.ENDPOINT
-        yield s2ag.S2agCatalogue(session, release, _api_key(options), datasets or s2ag.DATASETS, endpoint), ""
+        yield s2ag.catalogue(release, _api_key(options), datasets or s2ag.DATASETS, endpoint), ""
 
 
 def _api_key(options: argparse.Namespace) -> str | None:
@@ -89,10 +84,8 @@ def _api_key(options: argparse.Namespace) -> str | None:
         raise InputError("the file of --api-key-file cannot be read as text", "Give the path of a file") from error
 
 
-def _first_files(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
+def _first_files(remotes: Sequence[Remote], count: int) -> list[Remote]:
     """Return the first ``count`` files of each dataset, without manifests, which would list files not fetched."""
-    if count is None:
-        return list(remotes)
     counts: Counter[str] = Counter()
     chosen = []
     for remote in remotes:
@@ -104,13 +97,13 @@ def _first_files(remotes: Sequence[Remote], count: int | None) -> list[Remote]:
     return chosen
 
 
-def _print_files(name: str, remotes: Sequence[Remote], folder: Path, options: argparse.Namespace) -> None:
-    total = sum(remote.bytes or 0 for remote in remotes)
+def _print_files(catalogue: Catalogue, folder: Path, options: argparse.Namespace) -> None:
+    files = [{"name": remote.name, "bytes": remote.bytes} for remote in catalogue.files]
+    total = sum(remote.bytes or 0 for remote in catalogue.files)
     if options.json:
-        files = [{"name": remote.name, "bytes": remote.bytes} for remote in remotes]
-        print_json({"release": name, "folder": str(folder), "bytes": total or None, "files": files})
+        print_json({"release": catalogue.name, "folder": str(folder), "bytes": total or None, "files": files})
         return
-    for remote in remotes:
-        print(f"{remote.bytes or 0:>15,}  {remote.name}" if remote.bytes else remote.name)
+    for remote in catalogue.files:
+        print(f"{remote.bytes:>15,}  {remote.name}" if remote.bytes else remote.name)
     size = f", {total / 1e9:,.1f} GB" if total else ""
-    say(f"{counted(len(remotes), 'file')}{size} would go into {folder}")
+    say(f"{counted(len(files), 'file')}{size} would go into {folder}")

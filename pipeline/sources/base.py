@@ -64,7 +64,7 @@ LINK_COLUMNS = ("citing", "cited", "context", "query_id")
 """Columns of citations and citation contexts."""
 
 UNFINISHED = ".fetching"
-"""Name of a file that is in a release's folder while it is being fetched."""
+"""Name of a folder that is in a release's folder while it is being fetched."""
 
 
 _T = TypeVar("_T")
@@ -262,7 +262,7 @@ def check_files(paths: Iterable[Path]) -> None:
 
 def check_finished(folder: Path) -> None:
     """Raise InputError if the release in a folder is being fetched, or its fetch was killed."""
-    if (folder / UNFINISHED).is_file():
+    if (folder / UNFINISHED).exists():
         raise InputError(
             f"{folder} is not fetched to its end",
             f"Run mdcr fetch again, or remove {UNFINISHED} to use the files that are there",

@@ -1,70 +1,75 @@
-"""Listings of data sets on the Hugging Face hub."""
+"""Data sets of the Hugging Face hub, by huggingface_hub."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
-import httpx
-import msgspec
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pipeline.core.errors import StageError
-from pipeline.sources.remote import Remote, ask, decoded
+from pipeline.sources.download import Catalogue
+from pipeline.sources.remote import SECONDS, Remote, endpoint_of, reason_of, seconds_of, within
+
+_T = TypeVar("_T")
 
 
-class _Lfs(msgspec.Struct):
-    sha256: str
+class Hub:
+    """A hub; StageError, with a remedy, for all that its library raises.
 
+    Args:
+        endpoint: its address; None: ``HF_ENDPOINT`` or the official one. The user's token goes to these two alone.
+        remedy: what else a user can do.
+    """
 
-class _File(msgspec.Struct):
-    rfilename: str
-    size: int | None = None
-    lfs: _Lfs | None = None
+    def __init__(self, endpoint: str | None, remedy: str) -> None:
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
+        disable_progress_bars()
+        address = endpoint_of(endpoint or constants.ENDPOINT)
+        self._api: Any = HfApi(endpoint=address, token=False if endpoint else None)
+        self._remedy = remedy
 
-class Listing(msgspec.Struct):
-    """The files of the commit ``sha``."""
+    def list_files(self, dataset: str, revision: str) -> tuple[str, list[Remote]]:
+        """Return the commit of a branch (or commit) of a data set ``ORGANISATION/NAME``, and its visible files there.
 
-    sha: str
-    siblings: list[_File] = []
+        Names of files are theirs in the data set.
+        """
+        options = {"revision": revision, "files_metadata": True, "timeout": SECONDS / 2}
 
+        def ask() -> tuple[str, list[Remote]]:
+            info = self._api.dataset_info(dataset, **options)
+            found = [file for file in info.siblings if not f"/{file.rfilename}".count("/.")]
+            place = dataset, info.sha
+            return info.sha, [
+                Remote(file.rfilename, (*place, file.rfilename), file.size, sha256=file.lfs and file.lfs.sha256)
+                for file in found
+            ]
 
-class HubFiles:
-    """A catalogue of files of the hub (:class:`pipeline.sources.remote.Catalogue`); their addresses do not expire."""
+        return self._asked(f"the list of files of data set {dataset}", SECONDS, ask)
 
-    def __init__(self, name: str, files: list[Remote]) -> None:
-        self.name, self._files = name, files
+    def catalogue(self, name: str, remotes: list[Remote]) -> Catalogue:
+        """Return listed files as a release."""
+        if not remotes:
+            raise StageError(f"the hub lists no files of {name}", "Check --endpoint and HF_ENDPOINT")
+        return Catalogue(name, remotes, self._get)
 
-    def files(self) -> list[Remote]:
-        """Return the files of the data set that are wanted, with size and checksum."""
-        return self._files
+    def _get(self, remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
+        dataset, commit, file = remote.source
+        folder = path.with_name(f"{path.name}.hub")
+        options = {"repo_type": "dataset", "revision": commit, "local_dir": folder}
 
-    def renewed(self, remote: Remote) -> Remote:
-        """Return the file unchanged: its address names a commit."""
+        def fetch() -> str:
+            return str(self._api.hf_hub_download(dataset, file, **options))
+
+        Path(self._asked(remote.name, seconds_of(remote.bytes), fetch)).replace(path)
+        report(path.stat().st_size)
         return remote
 
+    def _asked(self, what: str, seconds: float, function: Callable[[], _T]) -> _T:
+        import httpx
 
-def hub_address(endpoint: str | None) -> str:
-    """Return the hub's address: ``endpoint``, else ``HF_ENDPOINT``, else the official one."""
-    from huggingface_hub.constants import ENDPOINT
-
-    return endpoint or ENDPOINT
-
-
-def list_files(session: httpx.Client, endpoint: str, dataset: str, revision: str, remedy: str) -> Listing:
-    """Return the listing of a data set ``ORGANISATION/NAME`` at a commit or branch; StageError if that fails."""
-    url = f"{endpoint}/api/datasets/{dataset}/revision/{quote(revision, safe='')}?blobs=True"
-    try:
-        answer = ask(session, url, patient=False)
-        if answer.status_code == httpx.codes.OK and (listing := decoded(answer.content, Listing)):
-            return listing
-        is_ok = answer.status_code == httpx.codes.OK
-        problem = "its answer is not a listing" if is_ok else f"HTTP {answer.status_code}"
-    except StageError as error:
-        problem = error.what
-    raise StageError(f"data set {dataset} cannot be listed on the hub ({problem})", remedy)
-
-
-def remote_file(endpoint: str, dataset: str, listing: Listing, file: _File, name: str) -> Remote:
-    """Return a file of a listing, to be fetched as ``name``."""
-    folder = f"{endpoint}/datasets/{dataset}/resolve/{quote(listing.sha, safe='')}"
-    return Remote(name, f"{folder}/{quote(file.rfilename)}", file.size, sha256=file.lfs.sha256 if file.lfs else None)
+        try:
+            return within(seconds, what, function)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, httpx.HTTPError) as error:
+            raise StageError(f"{what} does not come from the hub ({reason_of(error)})", self._remedy) from error

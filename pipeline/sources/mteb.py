@@ -24,8 +24,8 @@ from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
-from pipeline.sources.download import RECORD
-from pipeline.sources.hub import HubFiles, hub_address, list_files, remote_file
+from pipeline.sources.download import RECORD, Catalogue
+from pipeline.sources.hub import Hub
 from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import Tally, converted, numbered
@@ -298,15 +298,12 @@ def corpus_name(task: str) -> str:
     return folder_of(task).lower()
 
 
-def catalogue(session: httpx.Client, task: str, endpoint: str | None) -> HubFiles:
+def catalogue(task: str, endpoint: str | None) -> Catalogue:
     """Return the files of a task's data set at the commit that the installed package specifies."""
     dataset = find_task(task).metadata.dataset
     command = f"hf download {dataset['path']} --repo-type dataset --revision {dataset['revision']} --local-dir"
-    remedy = f"Where there is a network: {command} FOLDER/{folder_of(task)}; then --source mteb --input FOLDER"
-    address = hub_address(endpoint)
-    listing = list_files(session, address, dataset["path"], dataset["revision"], remedy)
-    visible = [file for file in listing.siblings if not any(name[:1] == "." for name in file.rfilename.split("/"))]
-    if not visible:
-        raise StageError(f"the hub lists no files of {dataset['path']}", "Check --endpoint and HF_ENDPOINT")
-    remotes = [remote_file(address, dataset["path"], listing, file, file.rfilename) for file in visible]
-    return HubFiles(f"mteb-{folder_of(task)}-{listing.sha}", remotes)
+    hub = Hub(
+        endpoint, f"Where there is a network: {command} FOLDER/{folder_of(task)}; then --source mteb --input FOLDER"
+    )
+    commit, remotes = hub.list_files(dataset["path"], dataset["revision"])
+    return hub.catalogue(f"mteb-{folder_of(task)}-{commit}", remotes)

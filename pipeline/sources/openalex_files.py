@@ -5,22 +5,30 @@ from __future__ import annotations
 import functools
 import glob
 import re
-import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
-from urllib.parse import quote, urlencode
+from typing import Any
 
-import httpx
 import msgspec
 
 from pipeline.core.config import counted
-from pipeline.core.errors import CorruptError, InputError, StageError, require_known
+from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.progress import warn
-from pipeline.core.text import integer
 from pipeline.sources.base import check_files, check_finished, find_files
-from pipeline.sources.remote import Remote, ask, plain_name, public_url
+from pipeline.sources.download import Catalogue
+from pipeline.sources.remote import (
+    SECONDS,
+    STORE,
+    Remote,
+    endpoint_of,
+    plain_name,
+    public_url,
+    reported,
+    within,
+    write_object,
+)
 
 FORMATS = {
     "jsonl": (("data/jsonl/works",), ()),
@@ -159,99 +167,74 @@ def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
 
 ENDPOINT = "https://openalex.s3.amazonaws.com"
 
-_MAX_PAGES = 10_000
-"""Maximum number of pages of a listing: ten million objects."""
-
-_NAMESPACE = "{http://s3.amazonaws.com/doc/2006-03-01/}"
-
-
-class S3Object(NamedTuple):
-    """An object of a listing."""
-
-    key: str
-    bytes: int
-    etag: str
-    modified: str
+_LISTING_SECONDS, _MAX_OBJECTS = 600.0, 1_000_000
+_LISTED = re.compile(r".*(\.gz|\.parquet|/manifest|/manifest\.json)")
+"""Names of data files and manifests."""
 
 
-def list_objects(session: httpx.Client, bucket: str, prefix: str, *, page: int = 1_000) -> Iterator[S3Object]:
-    """Yield the objects below a prefix of a bucket (ListObjectsV2, page by page)."""
-    query = {"list-type": "2", "prefix": prefix, "max-keys": str(page)}
-    tokens = set[str]()
-    address = public_url(bucket)
-    for _ in range(_MAX_PAGES):
-        answer = ask(session, f"{bucket}/?{urlencode(query)}")
-        if answer.status_code != 200:
-            raise StageError(f"{address} does not list {prefix} (HTTP {answer.status_code})", "Check --endpoint")
-        try:
-            root = ET.fromstring(answer.content)  # noqa: S314  # expat refuses entity bombs since 2.4.1
-            if not root.tag.endswith("ListBucketResult"):
-                raise ValueError(root.tag)
-            for entry in root.iter(f"{_NAMESPACE}Contents"):
-                key, size, etag, modified = (
-                    entry.findtext(f"{_NAMESPACE}{name}", "") for name in ("Key", "Size", "ETag", "LastModified")
-                )
-                yield S3Object(key, integer(size), etag, modified)
-        except (ET.ParseError, ValueError, LookupError) as error:  # of an unknown encoding
-            raise StageError(
-                f"{address} did not answer with a listing of {prefix} ({error})", "Check --endpoint"
-            ) from error
-        token = root.findtext(f"{_NAMESPACE}NextContinuationToken")
-        if not token:
-            return
-        if token in tokens:
-            raise StageError(f"{address} repeats a page of its listing of {prefix}", "Check --endpoint")
-        tokens.add(token)
-        query["continuation-token"] = token
-    raise StageError(f"{address} lists {prefix} on more than {_MAX_PAGES:,} pages", "Check --endpoint")
+def catalogue(kind: str, endpoint: str = ENDPOINT) -> Catalogue:
+    """Return the files of works, their manifest and the merged ids of the current snapshot, by their names in S3.
+
+    Args:
+        kind: one of :data:`FORMATS`.
+        endpoint: address of the bucket.
+
+    Raises:
+        InputError: the bucket has no such works.
+        StageError: the bucket cannot be reached, or refuses.
+    """
+    from obstore.store import S3Store
+
+    require_known(kind, FORMATS, f"there is no format {kind!r} of the snapshot")
+    bucket = S3Store(
+        "openalex",
+        endpoint=endpoint_of(endpoint),
+        virtual_hosted_style_request=True,  # the address has the bucket's name
+        skip_signature=True,
+        region="us-east-1",
+        **STORE,
+    )
+    works, merged = (_first_listed(bucket, folders) for folders in FORMATS[kind])
+    if not works:
+        raise InputError(f"{public_url(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
+    sha256_of: dict[str, str | None] = {}
+    for key in (key for key in works if PurePosixPath(key).name in _MANIFESTS):
+        with reported(key):
+            manifest = within(SECONDS, key, partial(_content, bucket, key))
+        sha256_of |= {name: entry.sha256 for name, entry in read_manifest(manifest, key).items()}
+
+    def get(remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
+        return write_object(bucket, remote.name, remote, path, report, {"if_match": remote.source})
+
+    remotes = [
+        Remote(key, found["e_tag"], found["size"], sha256=sha256_of.get(key.rpartition("works/")[2]))
+        for key, found in (*merged.items(), *works.items())
+    ]
+    date = max(found["last_modified"] for found in works.values())
+    return Catalogue(plain_name(f"openalex-{kind}-{date:%Y-%m-%d}"), remotes, get)
 
 
-class OpenAlexCatalogue:
-    """One format (:data:`FORMATS`) of the current snapshot in the bucket."""
+def _content(bucket: Any, key: str) -> bytes:
+    import obstore
 
-    def __init__(self, session: httpx.Client, kind: str, endpoint: str = ENDPOINT) -> None:
-        require_known(kind, FORMATS, f"there is no format {kind!r} of the snapshot")
-        self._session, self._endpoint, self._format = session, endpoint.rstrip("/"), kind
-        works, merged = FORMATS[kind]
-        self._works = self._first_listed(works)
-        if not self._works:
-            raise InputError(f"{public_url(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
-        self._merged = self._first_listed(merged)
+    return bytes(obstore.get(bucket, key).bytes())
 
-    @property
-    def name(self) -> str:
-        """Name of the snapshot: its format and the date of its newest file."""
-        return plain_name(f"openalex-{self._format}-{max(file.modified for file in self._works)[:10]}")
 
-    def files(self) -> list[Remote]:
-        """Return the files of works, their manifest and the merged ids, under their names in the bucket."""
-        manifests = [file for file in self._works if PurePosixPath(file.key).name in _MANIFESTS]
-        sha256_of, remotes = dict[str, str | None](), list[Remote]()
-        for stored in manifests:
-            answer = ask(self._session, f"{self._endpoint}/{quote(stored.key)}")
-            if answer.status_code != 200:
-                raise StageError(f"{stored.key} cannot be read (HTTP {answer.status_code})", "Try again later")
-            sha256_of |= {name: entry.sha256 for name, entry in read_manifest(answer.content, stored.key).items()}
-        for key, size, etag, _ in (*self._merged, *self._works):
-            md5 = re.fullmatch(r'"?([0-9a-f]{32})"?', etag)
-            sha256 = sha256_of.get(key.rpartition("works/")[2])
-            remotes.append(Remote(key, f"{self._endpoint}/{quote(key)}", size, md5[1] if md5 else None, sha256))
-        return remotes
+def _first_listed(bucket: Any, folders: tuple[str, ...]) -> dict[str, Any]:
+    """Return what obstore says of the data files and manifests of the first folder that has data, by name."""
+    import obstore
 
-    def renewed(self, remote: Remote) -> Remote:
-        """Return the file if it is unchanged. InputError if the snapshot was replaced by the next one."""
-        stored = list_objects(self._session, self._endpoint, remote.name)
-        if (remote.name, remote.bytes) not in [(file.key, file.bytes) for file in stored]:
-            raise InputError(
-                f"{remote.name} is not in the bucket any more: the snapshot was replaced while it was being fetched",
-                "Run the same command again to fetch the new snapshot, into another folder",
-            )
-        return remote
+    def listed(folder: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for chunk in obstore.list(bucket, folder, chunk_size=1_000):
+            found |= {each["path"]: each for each in chunk if _LISTED.fullmatch(each["path"])}
+            if len(found) > _MAX_OBJECTS:
+                raise ValueError(f"it has more than {_MAX_OBJECTS:,} objects")
+        return dict(sorted(found.items()))
 
-    def _first_listed(self, folders: tuple[str, ...]) -> list[S3Object]:
-        for folder in folders:
-            stored = list_objects(self._session, self._endpoint, f"{folder}/")
-            data = [file for file in stored if re.search(r"(\.gz|\.parquet|/manifest|/manifest\.json)$", file.key)]
-            if any(file.key.endswith((".gz", ".parquet")) for file in data):
-                return data
-        return []
+    for folder in folders:
+        with reported(f"the listing of {folder}"):
+            found = within(_LISTING_SECONDS, f"the listing of {folder}", partial(listed, folder))
+        if any(key.endswith((".gz", ".parquet")) for key in found):
+            return found
+    return {}

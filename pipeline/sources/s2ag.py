@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-import httpx
 import msgspec
 import pyarrow as pa
 
@@ -31,11 +29,11 @@ from pipeline.sources.base import (
 from pipeline.sources.citations import citation_batches
 from pipeline.sources.collection import JsonLines
 from pipeline.sources.content import first_record
-from pipeline.sources.download import RECORD
+from pipeline.sources.download import RECORD, Catalogue
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-from pipeline.sources.remote import Remote, ask, decoded, plain_name, public_url
+from pipeline.sources.remote import STORE, Remote, ask, endpoint_of, plain_name, public_url, reported, write_object
 
 _T = TypeVar("_T")
 
@@ -233,95 +231,93 @@ class _Refusal(msgspec.Struct):
     error: str | None = None
 
 
-class S2agCatalogue:
-    """One release of the Datasets API: ``latest``, or a date such as ``2026-09-17``.
+def catalogue(
+    release: str, api_key: str | None, datasets: Iterable[str] = DATASETS, endpoint: str = ENDPOINT
+) -> Catalogue:
+    """Return the files of a release of the Datasets API, as ``DATASET/FILE``.
 
-    The key, which file lists require, is sent to the API only, not to the storage. InputError if there is no such
-    release or dataset, or the key is refused.
+    Args:
+        release: ``latest``, or a date such as ``2026-09-17``.
+        api_key: sent to the API alone, not to the storage.
+        datasets: their names.
+        endpoint: address of the API.
+
+    Raises:
+        InputError: there is no such release or dataset, or the key is refused.
+        StageError: the API cannot be reached, or does not answer as documented.
     """
+    api = _Api(endpoint, api_key)
+    described = api.get(f"release/{quote(release, safe='')}", _Described, release)
+    name, offered = plain_name(described.release_id), [dataset.name for dataset in described.datasets]
+    stated = {}
+    for offer in described.datasets:
+        if match := re.search(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([MB]) records", offer.description):
+            stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
+    remotes = []
+    for dataset in datasets:
+        require_known(dataset, offered, f"release {name} has no dataset {dataset!r}")
+        remotes += [Remote(f"{dataset}/{file}", (dataset, file)) for file in api.addresses(name, dataset)]
 
-    def __init__(
-        self,
-        session: httpx.Client,
-        release: str,
-        api_key: str | None,
-        datasets: Iterable[str] = DATASETS,
-        endpoint: str = ENDPOINT,
-    ) -> None:
-        self._session, self._endpoint, self._datasets = session, endpoint.rstrip("/"), tuple(datasets)
-        self._key = (api_key or "").strip()
+    def get(remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
+        from obstore.store import HTTPStore
+
+        dataset, file = remote.source
+        url = api.addresses(name, dataset).get(file)  # that of the listing may have expired
+        if url is None:
+            raise StageError(f"release {name} no longer lists {remote.name}", "Fetch another release")
+        with reported(remote.name):
+            store = HTTPStore.from_url(endpoint_of(url), **STORE)
+        return write_object(store, "", remote, path, report)
+
+    return Catalogue(f"s2ag-{name}", remotes, get, stated)
+
+
+class _Api:
+    def __init__(self, endpoint: str, api_key: str | None) -> None:
+        self._endpoint, self._key = endpoint_of(endpoint), (api_key or "").strip()
         if not all("!" <= character <= "~" for character in self._key):
             raise InputError("the API key must be printable ASCII", "Copy it again")
-        self._headers = {"x-api-key": self._key} if self._key else {}
-        self._lock = threading.Lock()
-        self._current: dict[str, Remote] = {}
-        self.stated: dict[str, int] = {}
-        described = self._get(f"release/{quote(release, safe='')}", _Described, release)
-        self.release = plain_name(described.release_id)
-        offered = [dataset.name for dataset in described.datasets]
-        for offer in described.datasets:
-            if match := re.search(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([MB]) records", offer.description):
-                self.stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
-        for dataset in self._datasets:
-            require_known(dataset, offered, f"release {self.release} has no dataset {dataset!r}")
 
-    @property
-    def name(self) -> str:
-        """Name of the release."""
-        return f"s2ag-{self.release}"
-
-    def files(self) -> list[Remote]:
-        """Return the files of the datasets, as ``DATASET/FILE``."""
-        with self._lock:
-            for dataset in self._datasets:
-                self._list(dataset)
-            return list(self._current.values())
-
-    def renewed(self, remote: Remote) -> Remote:
-        """Return the file with a newly signed address; one request renews all files of the dataset."""
-        with self._lock:
-            if self._current[remote.name].url == remote.url:
-                self._list(remote.name.partition("/")[0])
-            if remote.name not in self._current:
-                raise StageError(f"release {self.release} no longer lists {remote.name}", "Fetch another release")
-            return self._current[remote.name]
-
-    def _list(self, dataset: str) -> None:
-        urls = self._get(f"release/{self.release}/dataset/{dataset}", _Listing).files
+    def addresses(self, release: str, dataset: str) -> dict[str, str]:
+        """Return the signed addresses of the files of a dataset by file name; they expire after some hours."""
+        urls = self.get(f"release/{release}/dataset/{dataset}", _Listing).files
         try:
             listed = {PurePosixPath(unquote(urlsplit(url).path)).name: url for url in urls}
         except ValueError:
             listed = {}
         if len(listed) < len(urls) or not listed:
-            raise StageError(
-                f"the list of {dataset} of {self.release} is empty, has a file twice or a malformed address",
-                "Try again later",
-            )
-        for name in [name for name in self._current if name.startswith(f"{dataset}/")]:
-            del self._current[name]
-        for name, url in listed.items():
-            self._current[f"{dataset}/{name}"] = Remote(f"{dataset}/{name}", url)
+            what = f"the list of {dataset} of {release} is empty, has a file twice or a malformed address"
+            raise StageError(what, "Try again later")
+        return listed
 
-    def _get(self, path: str, kind: type[_T], release: str | None = None) -> _T:
-        """Return a decoded response of the API; ``release`` is the release that the path names, if any."""
-        url = f"{self._endpoint}/{path}"
-        response = ask(self._session, url, self._headers)
-        refusal = decoded(response.content, _Refusal) or _Refusal()
-        status = f"HTTP {response.status_code}"
-        message = (refusal.message or refusal.error or status).replace(self._key or "\0", "...")
-        if response.status_code in (401, 403):
+    def get(self, path: str, kind: type[_T], release: str | None = None) -> _T:
+        """Return a decoded answer; ``release`` is the release that the path names, if any."""
+        address = public_url(f"{self._endpoint}/{path}")
+        status, content = self._ask(path)
+        refusal = _decoded(content, _Refusal) or _Refusal()
+        message = (refusal.message or refusal.error or f"HTTP {status}").replace(self._key or "\0", "...")
+        if status in (401, 403):
             raise InputError(
-                f"{public_url(url)} refused the request ({message})",
+                f"{address} refused the request ({message})",
                 "Give a key in S2_API_KEY or with --api-key-file; they are free at "
                 "https://www.semanticscholar.org/product/api",
             )
-        if response.status_code == 404 and release is not None:
-            listed = ask(self._session, f"{self._endpoint}/release/", self._headers)
-            suggestion = nearest(release, decoded(listed.content, list[str]) or []).rstrip("?")
+        if status == 404 and release is not None:
+            suggestion = nearest(release, _decoded(self._ask("release/")[1], list[str]) or []).rstrip("?")
             raise InputError(f"there is no release {release!r}", f"{suggestion}; or ask for latest")
-        if response.status_code != 200:
-            raise StageError(f"{public_url(url)} answered {status} ({message})", "Try again later")
-        values = decoded(response.content, kind)
+        values = _decoded(content, kind) if status == 200 else None
         if values is None:
-            raise StageError(f"{public_url(url)} did not answer as documented", "Try again later")
+            problem = "did not answer as documented" if status == 200 else f"answered HTTP {status} ({message})"
+            raise StageError(f"{address} {problem}", "Try again later, or check --endpoint")
         return values
+
+    def _ask(self, path: str) -> tuple[int, bytes]:
+        return ask(f"{self._endpoint}/{path}", {"x-api-key": self._key} if self._key else {})
+
+
+def _decoded(content: bytes, kind: type[_T]) -> _T | None:
+    """Return the value of JSON from outside; None if it is not of type ``kind``."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.sources import remote
-from pipeline.sources.remote import client
+from pipeline.sources import download, remote
 from pipeline.stages.corpus import corpus_task
 
 
@@ -19,14 +17,9 @@ from pipeline.stages.corpus import corpus_task
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were to be waited between attempts; nobody waits."""
     seconds: list[float] = []
-    monkeypatch.setattr(remote, "sleep", lambda wanted, _stop: seconds.append(wanted))
+    for module in (remote, download):
+        monkeypatch.setattr(module, "sleep", seconds.append)
     return seconds
-
-
-@pytest.fixture
-def session() -> Iterator[httpx.Client]:
-    with client() as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
+import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +22,8 @@ KEY = "the-key"
 @contextmanager
 def answering(answer: Callable[[Any], None]) -> Iterator[str]:
     """Serve from a thread; ``answer`` gets each request. Gives the address."""
-    functions = {"do_GET": lambda request: answer(request), "log_message": lambda *_: None}
+    functions = dict.fromkeys(("do_GET", "do_HEAD"), lambda request: answer(request))
+    functions["log_message"] = lambda *_: None
     handler: Any = type("Handler", (BaseHTTPRequestHandler,), {"protocol_version": "HTTP/1.1", **functions})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -40,7 +44,7 @@ def send(
     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         request.send_header(name, value)
     request.end_headers()
-    request.wfile.write(body[:cut])
+    request.wfile.write(b"" if request.command == "HEAD" else body[:cut])
     request.close_connection |= cut is not None
 
 
@@ -48,14 +52,26 @@ def send_json(request: Any, status: int, values: object, headers: Mapping[str, s
     send(request, status, json.dumps(values).encode(), headers)
 
 
-def send_file(request: Any, content: bytes, etag: str, cut: int | None = None, *, ranges: bool = True) -> None:
+def send_file(request: Any, content: bytes, etag: str, cut: int | None = None) -> None:
     """Answer with a file, or with the range of it that is asked for."""
-    wanted = request.headers.get("Range", "bytes=0-") if ranges else "bytes=0-"
-    start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-    if request.headers.get("If-Range", f'"{etag}"') != f'"{etag}"':
-        start = 0
-    span = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+    wanted = request.headers.get("Range", "bytes=0-").removeprefix("bytes=")
+    start, end = int(wanted.split("-")[0]), len(content) - 1
+    span = {"Content-Range": f"bytes {start}-{end}/{len(content)}"} if start else {}
     send(request, 206 if start else 200, content[start:], {"ETag": f'"{etag}"', **span}, cut)
+
+
+def drip(request: Any, body: bytes, seconds: float = 0.2) -> None:
+    """Answer a byte at a time, until the client has gone."""
+    request.send_response(200)
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.close_connection = True
+    try:
+        for byte in body:
+            request.wfile.write(bytes([byte]))
+            time.sleep(seconds)
+    except OSError:
+        pass
 
 
 class Datasets:
@@ -63,27 +79,26 @@ class Datasets:
 
     Attributes:
         releases: release id -> dataset -> file name -> content.
-        signature: the one signature that storage accepts; every list of files is signed with it.
-        expire_after: requests to storage after which the signature changes, once.
+        signature: the one signature that storage accepts, once; each list of files is signed with the next one.
         break_after: file name -> bytes after which the connection ends, once for each entry of the list.
+        changes: whether such a file is another one when it is asked for again.
         wrong: file name -> how many times its bytes are other ones than its checksum says.
+        pages: file name -> how many times a page comes in its place.
         description: of each dataset, which states how many records it has.
         busy: answers of the API that are HTTP 429 before it works.
-        requests: path -> requests; ``ranges``: the Range headers that came; ``keys``: hosts' x-api-key headers by kind.
+        requests: path -> requests; ``keys``: hosts' x-api-key headers by kind.
     """
 
     def __init__(self) -> None:
         self.releases: dict[str, dict[str, dict[str, bytes]]] = {}
-        self.signature = 1
-        self.expire_after: int | None = None
+        self.signature = 0
         self.break_after: dict[str, list[int]] = {}
-        self.wrong: Counter[str] = Counter()
+        self.wrong, self.pages = Counter[str](), Counter[str]()
         self.busy = 0
         self.description = ""
         self.whole_md5 = True
-        self.ranges_work = True
+        self.changes = False
         self.requests: Counter[str] = Counter()
-        self.ranges: list[str] = []
         self.keys: set[tuple[str, str | None]] = set()
         self.address = ""
 
@@ -115,16 +130,13 @@ class Datasets:
             send_json(request, 403, {"message": "Forbidden"})
         else:
             base = f"{self.address}/storage/staging/{release}/{parts[3]}"
+            self.signature += 1
             signed = f"X-Amz-Algorithm=AWS4&X-Amz-Signature={self.signature}"
             urls = [f"{base}/{name}?{signed}" for name in self.releases[release][parts[3]]]
             send_json(request, 200, {"name": parts[3], "README": "", "files": urls})
 
     def _storage(self, request: Any, path: str, query: dict[str, list[str]]) -> None:
-        if self.expire_after is not None:
-            self.expire_after -= 1
-            if self.expire_after < 0:
-                self.signature, self.expire_after = self.signature + 1, None
-        if query.get("X-Amz-Signature") != [str(self.signature)]:
+        if int(query["X-Amz-Signature"][0]) < self.signature - 3:
             send(request, 403, b"<Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>")
             return
         release, dataset, name = path.split("/")[3:]
@@ -133,10 +145,13 @@ class Datasets:
         if self.wrong[name] > 0:
             self.wrong[name] -= 1
             content = content[:-1] + bytes([content[-1] ^ 1])
-        if "Range" in request.headers and self.ranges_work:
-            self.ranges.append(request.headers["Range"])
+        if self.pages[name] > 0:
+            self.pages[name] -= 1
+            content = b"<Error><Code>SlowDown</Code></Error>"
         cut = self.break_after[name].pop(0) if self.break_after.get(name) else None
-        send_file(request, content, etag, cut, ranges=self.ranges_work)
+        send_file(request, content, etag, cut)
+        if cut is not None and self.changes:
+            self.releases[release][dataset][name] = gzip.compress(os.urandom(50_000))
 
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -151,13 +166,14 @@ class Hub:
         sha: the commit that it names.
         listing: the answer in place of a listing.
         breaks: bytes after which the connection ends, by file.
-        requests: number of requests by path.
+        wrong: files that are sent with other bytes, once for each count.
+        requests, fetched: number of requests by path, and of those for the content of files.
     """
 
     def __init__(self, root: Path) -> None:
         self.root, self.address, self.sha, self.listing = root, "", SHA, b""
-        self.breaks: Counter[str] = Counter()
-        self.requests: Counter[str] = Counter()
+        self.breaks, self.wrong = Counter[str](), Counter[str]()
+        self.requests, self.fetched = Counter[str](), Counter[str]()
 
     def answer(self, request: Any) -> None:
         path = unquote(urlsplit(request.path).path)
@@ -173,7 +189,13 @@ class Hub:
             _, _, _, dataset, _, commit, name = path.split("/", 6)
             assert commit == self.sha
             body = (self.root / dataset / name).read_bytes()
-            send_file(request, body, hashlib.sha256(body).hexdigest(), self.breaks.pop(name, None))
+            sha256 = hashlib.sha256(body).hexdigest()
+            body = bytes(len(body)) if self.wrong.pop(name, 0) else body
+            if request.command == "HEAD":
+                send(request, 200, body, {"ETag": f'"{sha256}"', "X-Repo-Commit": self.sha})
+            else:
+                self.fetched[path] += 1
+                send_file(request, body, sha256, self.breaks.pop(name, None))
 
     def _described(self, file: Path) -> dict[str, Any]:
         _, *folders = file.relative_to(self.root).parts
