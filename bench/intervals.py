@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.measure.board import board, confidence_sequence
-from pipeline.measure.design import estimate
+from pipeline.measure.design import Draws, estimate
 from pipeline.measure.ranks import all_pairs, ranks, ranks_with_ends, standings
 from pipeline.measure.resampling import resampled
 from pipeline.measure.statistics import (
@@ -30,7 +30,7 @@ from pipeline.measure.statistics import (
     permutation_of_means,
     simultaneous,
 )
-from pipeline.scores.average import BY_SAMPLE, Draws
+from pipeline.scores.average import BY_SAMPLE
 
 MEAN = 0.35 / 2.35
 Row = tuple[str, float, np.ndarray]

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline.api import Workspace, open  # noqa: A004
     from pipeline.encode.names import register as register_encoder
+    from pipeline.measure.design import Draws
     from pipeline.measure.measures import measure as register_measure
     from pipeline.scores import plot
-    from pipeline.scores.average import Draws
     from pipeline.scores.compare import compare
     from pipeline.scores.files import evaluate
     from pipeline.scores.layout import tables
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _WHERE = {
-    "Draws": "scores.average",
+    "Draws": "measure.design",
     "Workspace": "api",
     "open": "api",
     "summarise": "scores.summary",

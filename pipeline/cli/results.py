@@ -24,10 +24,10 @@ from pipeline.core.workspace import REPORTS
 from pipeline.encode import names
 from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.exchange.frames import as_csv
+from pipeline.measure.design import Draws
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import compare as comparing
 from pipeline.scores import comparison
-from pipeline.scores.average import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
@@ -243,7 +243,7 @@ def compare(options: argparse.Namespace) -> None:
     for of_pool in comparison.by_pool(differences, queries):
         for table in comparison.tables_of(*of_pool):
             print(render_table(table))
-    print("".join(f"{textwrap.fill(note, 100)}\n\n" for note in notes_on_systems(pairs)), end="")
+    print("".join(f"{textwrap.fill(note, 100)}\n\n" for note in notes_on_systems(pairs, differences)), end="")
     print(folder)
 
 
@@ -261,7 +261,7 @@ def _print_pairs(
         print(render_table(table))
     named = {label for pair in differences.select("first", "second").iter_rows() for label in pair}
     ranked = runs.filter(pl.col("label").is_in(named), pl.col("pool").is_in(differences["pools"].explode()))
-    print("\n".join(textwrap.fill(note, 100) for note in notes_on_systems(ranked)))
+    print("\n".join(textwrap.fill(note, 100) for note in notes_on_systems(ranked, differences)))
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -12,6 +12,7 @@ part of the contract:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -20,7 +21,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, require_known
+from pipeline.core.settings import convert_fields
 from pipeline.measure.estimates import smallest_shown
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import PERMUTATIONS, permutations_of
@@ -79,29 +81,59 @@ class Design:
     family: Sequence[str] | None = None
 
 
+RESAMPLED = {
+    "queries": "queries",
+    "papers": "samples of candidates",
+    "both": "queries and samples of candidates (where several)",
+}
+"""Names of the units that :attr:`Draws.resample` resamples, for notes."""
+
+
 @dataclass(frozen=True)
 class Draws:
-    """Settings of intervals and tests.
+    """Settings of intervals and significance tests.
 
     Attributes:
-        resamples: bootstrap resamples; None: 1,000, but 10,000 for BCa, for levels above 95%, and if repetitions are
-            resampled, since few have long tails.
-        level: confidence level of intervals.
+        resamples: bootstrap resamples; 0: 1,000, but 10,000 where few units have long tails: if repetitions are
+            resampled, and of values without a table of scores for BCa and for levels above 95%.
+        level: confidence level of intervals, a fraction.
         permutations: sign flips of the test in a small family (:func:`pipeline.measure.permutation.permutations_of`).
-        alpha: significance level of ``detectable``.
+        alpha: significance level of marks and of ``detectable``, a fraction.
         margin: largest negligible difference in points (hundredths of a value), for tests of equivalence; None: none.
-        resample: what the bootstrap draws: ``queries`` (items), ``papers`` (repetitions, :attr:`Design.over`), or
-            ``both``. Tests are over items.
+        resample: what the bootstrap draws: ``queries`` (items), ``papers`` (repetitions, :attr:`Design.over`: the
+            samples of a pool), or ``both``. Tests are over items.
         tests: number of tests of a family that spans several calls (:func:`corrected`); None: those of this call.
+        seed: seed of the bootstrap and the permutation test; None: that of the pools.
     """
 
-    resamples: int | None = None
+    resamples: int = 0
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
     margin: float | None = None
     resample: Literal["queries", "papers", "both"] = "queries"
     tests: int | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        require_known(self.resample, [*RESAMPLED], f"--resample={self.resample!r} is unknown")
+        convert_fields(self)
+        bounds = {"resamples": (-1, math.inf), "permutations": (0, math.inf), "level": (0, 1), "alpha": (0, 1)}
+        for name, (least, most) in bounds.items():
+            if not least < (value := getattr(self, name)) < most:
+                raise InputError(f"{name} must be above {least} and below {most:g}, got {value!r}")
+        if self.margin is not None and not 0 < self.margin < 100:
+            raise InputError(
+                f"--margin must be above 0 and below 100 points, got {self.margin:g}",
+                "Write --margin=1.0, in points",
+            )
+
+    def seed_of(self, runs: pl.DataFrame) -> int:
+        """Return the seed of the draws for some rankings; 13 where their pools have none."""
+        if self.seed is not None:
+            return self.seed
+        seed = runs["seed"].first()
+        return 13 if seed is None else int(seed)
 
 
 USUAL = Draws()
@@ -286,7 +318,7 @@ def _mean(items: _Items, seed: int, draws: Draws) -> Means:
     """Return the mean of each row with its interval and resamples."""
     means, tails = items.means, [(1 - draws.level) / 2, (1 + draws.level) / 2]
     if items.resampled is None and draws.resample == "queries":
-        return mean_of_means(means, seed, units=items.units, resamples=draws.resamples, level=draws.level)
+        return mean_of_means(means, seed, units=items.units, resamples=draws.resamples or None, level=draws.level)
     value = np.mean([values.mean(axis=1) for values in means.values()], axis=0)
     if items.resampled is not None:
         low, high = np.transpose([np.quantile(of_row, tails) for of_row in items.resampled])

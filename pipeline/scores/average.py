@@ -2,76 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from pipeline.core.config import counted
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.core.settings import convert_fields
-from pipeline.measure import design
+from pipeline.measure.design import Design, Draws, Row, estimate
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import RESAMPLES, TAIL_RESAMPLES
-
-RESAMPLED = {
-    "queries": "queries",
-    "papers": "samples of candidates",
-    "both": "queries and samples of candidates (where several)",
-}
-"""Names of the units that :attr:`Draws.resample` resamples, for notes."""
 
 AVERAGE = "AVG"
 """In place of a field's name: the macro average over fields."""
 
 
-@dataclass(frozen=True)
-class Draws(design.Draws):
-    """Settings of intervals and significance tests of scores.
-
-    Attributes:
-        resamples: bootstrap resamples; 0: 1,000, or 10,000 if samples are resampled, since few have long tails.
-        level: confidence level of intervals, a fraction.
-        permutations: drawn sign patterns of the permutation test; a large family takes more.
-        alpha: significance level of marks and of ``detectable``, a fraction.
-        margin: largest negligible difference in points (hundredths of a value), for tests of equivalence; None: none.
-        resample: what the bootstrap draws: ``queries``, ``papers`` (the samples of a pool) or ``both``.
-        tests: number of tests of a family that spans several calls; None: those of this call.
-        seed: seed of the bootstrap and the permutation test; None: that of the pools.
-    """
-
-    resamples: int = 0
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        require_known(self.resample, [*RESAMPLED], f"--resample={self.resample!r} is unknown")
-        convert_fields(self)
-        bounds = {"resamples": (-1, math.inf), "permutations": (0, math.inf), "level": (0, 1), "alpha": (0, 1)}
-        for name, (least, most) in bounds.items():
-            if not least < (value := getattr(self, name)) < most:
-                raise InputError(f"{name} must be above {least} and below {most:g}, got {value!r}")
-        if self.resamples == 0:
-            object.__setattr__(self, "resamples", RESAMPLES if self.resample == "queries" else TAIL_RESAMPLES)
-        if self.margin is not None and not 0 < self.margin < 100:
-            raise InputError(
-                f"--margin must be above 0 and below 100 points, got {self.margin:g}",
-                "Write --margin=1.0, in points",
-            )
-
-    def seed_of(self, runs: pl.DataFrame) -> int:
-        """Return the seed of the draws for some rankings; 13 where their pools have none."""
-        if self.seed is not None:
-            return self.seed
-        seed = runs["seed"].first()
-        return 13 if seed is None else int(seed)
-
-
-PROTOCOL = Draws()
+PROTOCOL = Draws(RESAMPLES)
 """The draws of the protocol, seeded as the pools."""
 
-BY_SAMPLE = design.Design(row=("label",), of=("field", "size"), group="field", over="sample")
+
+def drawn(draws: Draws) -> Draws:
+    """Return draws with the number of resamples that tables of scores have by default."""
+    usual = RESAMPLES if draws.resample == "queries" else TAIL_RESAMPLES
+    return draws if draws.resamples else replace(draws, resamples=usual)
+
+
+BY_SAMPLE = Design(row=("label",), of=("field", "size"), group="field", over="sample")
 """Scores of one kind of pools: queries are drawn field by field, and a query's samples are averaged first."""
 
 
@@ -94,6 +51,31 @@ def with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
         .otherwise(unknown)
     )
     return differences.with_columns(finding=finding)
+
+
+AMONG = {
+    "among_difference": pl.Float64, "among_low": pl.Float64, "among_high": pl.Float64, "among_finding": pl.String
+}  # fmt: skip
+"""The difference among the candidates with an abstract, its interval and its ``finding``; null unless positives and
+negatives of a pool differ by much in the share without one."""
+
+
+def estimated(values: pl.DataFrame, design: Design, seed: int, pairs: Mapping[Row, Row], draws: Draws) -> pl.DataFrame:
+    """Return :func:`pipeline.measure.design.estimate` of values with the columns :data:`AMONG`.
+
+    ``values`` have the columns ``pool`` and ``among_abstracts`` too. In a set with an uneven pool, the other pools keep
+    their values.
+    """
+    found, keys = estimate(values, design, seed, pairs, draws), {*design.of, *design.row, "measure"}
+    uneven = pl.col("among_abstracts").is_not_null().any()
+    own = pl.when(uneven.over("pool")).then("among_abstracts").otherwise("value")
+    among = values.filter(uneven.over(design.of)).with_columns(value=own).drop_nulls("value")
+    if among.is_empty() or not pairs:
+        return found.with_columns(pl.lit(None, kind).alias(name) for name, kind in AMONG.items())
+    figures = with_findings(estimate(among, design, seed, pairs, draws), draws)
+    names = ("difference", "difference_low", "difference_high", "finding")
+    own_figures = figures.select(*keys, **dict(zip(AMONG, names, strict=True)))
+    return found.join(own_figures, on=keys, how="left", nulls_equal=True, maintain_order="left")
 
 
 def in_order(measures: Sequence[str]) -> list[str]:

@@ -11,8 +11,9 @@ import polars as pl
 from pipeline.core.config import counted, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.measure.design import RESAMPLED
 from pipeline.measure.statistics import intervals_text
-from pipeline.scores.average import AVERAGE, RESAMPLED
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.choose import option
 from pipeline.scores.facts import Row, applied, has_own_queries
 

@@ -12,12 +12,14 @@ import polars as pl
 
 from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.pool import Pool
-from pipeline.measure.design import estimate
+from pipeline.measure.design import Draws
 from pipeline.scores.average import (
+    AMONG,
     AVERAGE,
     BY_SAMPLE,
     PROTOCOL,
-    Draws,
+    drawn,
+    estimated,
     families,
     in_order,
     require_same_queries,
@@ -56,6 +58,7 @@ DIFFERENCES = {
     "margin": pl.Float64,
     "p_equivalent": pl.Float64,
     "finding": pl.String,
+    **AMONG,
     "wins": pl.Int64,
     "ties": pl.Int64,
     "losses": pl.Int64,
@@ -72,8 +75,9 @@ units that are resampled, ``interval`` the kind of interval. ``p_value`` is from
 the standard error of the difference, and ``detectable`` the smallest difference that these queries show with power .8
 at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_shown`). ``permutations`` counts the drawn
 sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``p_equivalent`` is from the test of equivalence
-within the ``margin``, null without one. ``finding`` is one of :data:`pipeline.scores.average.FINDINGS`. ``wins`` counts
-the queries on which the second is better. ``changes`` are the differences of the queries, mean over samples.
+within the ``margin``, null without one. ``finding`` is one of :data:`pipeline.scores.average.FINDINGS`. Columns of
+:data:`pipeline.scores.average.AMONG` are the difference among the candidates with an abstract. ``wins`` counts the
+queries on which the second is better. ``changes`` are the differences of the queries, mean over samples.
 """
 
 _POSITIVE = pl.Struct(
@@ -136,6 +140,7 @@ def compare_pairs(
     Raises:
         InputError: a name matches no row or several, two have no pool in common, or one of them lacks a measure.
     """
+    draws = drawn(draws)
     parts, bases, facts = list[pl.DataFrame](), {}, list[dict[str, Any]]()
     for pair in itertools.combinations(systems, 2):
         for values, of_set in _sets(scores, runs, *pair, measures):
@@ -145,7 +150,7 @@ def compare_pairs(
             facts.append(of_set)
     values = pl.concat(parts)
     design = replace(BY_SAMPLE, row=("set", "label"), of=("set", "average"), family=("average",))
-    found = estimate(values, design, draws.seed_of(scores), bases, draws)
+    found = estimated(values, design, draws.seed_of(scores), bases, draws)
     return with_findings(_table(found, values, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
 
 

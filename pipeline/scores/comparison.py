@@ -12,10 +12,11 @@ import polars as pl
 
 from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
+from pipeline.measure.design import RESAMPLED, Draws
 from pipeline.measure.estimates import POWER
 from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value, patterns_text
-from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
+from pipeline.scores.average import AVERAGE, PROTOCOL, drawn
 from pipeline.scores.caption import listing
 from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
@@ -63,12 +64,15 @@ def _build_table(
 ) -> Table:
     """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
     equivalence = () if differences["margin"][0] is None else ("p, equivalent",)
-    labels = (*values, "difference", "effect", "p", *equivalence, "wins", "ties", "losses", "finding", "detectable")
+    among = [] if differences["among_difference"].is_null().all() else ["with abstracts"]
+    tests = ("effect", "p", *equivalence, "wins", "ties", "losses", "finding", "detectable")
+    labels = (*values, "difference", *among, *tests)
     lines = (
         (
             label,
             *(f"{100 * row[name]:.1f}" for name in values.values()),
             points(row[name] for name in ("difference", "low", "high")),
+            *(points(row[name] for name in ("among_difference", "among_low", "among_high")) for _ in among),
             "–" if row["effect"] is None else f"{row['effect']:+.2f}",
             f"{row['p_adjusted']:.4f}",
             *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
@@ -176,6 +180,7 @@ def page_of(
     """
     row = differences.row(0, named=True)
     pools = _pools_only(differences).unique(["field", "size"], maintain_order=True).rows(named=True)
+    draws = drawn(draws)
     seed = draws.seed_of(runs)
     source = (
         f"corpus {runs['corpus'][0]}; pools {', '.join(name for pool in pools for name in pool['pools'])}; "
@@ -185,7 +190,7 @@ def page_of(
     measures = differences["measure"].unique(maintain_order=True).to_list()
     frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
     table = difference_table(differences, "Differences")
-    table = replace(table, notes=(*table.notes, *notes_on_systems(runs)))
+    table = replace(table, notes=(*table.notes, *notes_on_systems(runs, differences)))
     parts: list[Part] = [replace(table, name="differences", frame=frame, source=source), *_charts(differences, source)]
     if len(queries):
         parts.append(replace(_most_different(differences, queries), source=source))

@@ -86,12 +86,16 @@ pool, tuned settings included; ``setup`` identifies the settings of the pool wit
 
 _OF_QUERIES = {"query": pl.UInt32, "query_id": pl.String, "measure": pl.String, "value": pl.Float64}
 
-SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES
+AMONG = {"among_abstracts": pl.Float64}
+"""The value among the candidates with an abstract; null unless positives and negatives of the pool differ by much in
+the share without one (:func:`pipeline.corpus.prefilter.uneven_abstracts`), or for a query without such a positive."""
+
+SCORES_SCHEMA = IDENTITY | FACTS | _OF_QUERIES | AMONG
 """Columns of a frame of scores, a row for each query and measure. ``query`` is the position in the pool; ``query_id``
 is null if the corpus is gone or ids were not requested; ``value`` is a fraction."""
 
 _PLACE = ("kind", "label", "pool", "ranking", "system", "field", "year", "size", "sample", "seed", "positives")
-VALUES = {name: SCORES_SCHEMA[name] for name in (*_PLACE, "query", "measure", "value")}
+VALUES = {name: SCORES_SCHEMA[name] for name in (*_PLACE, "query", "measure", "value", *AMONG)}
 """Columns of a frame of values: what statistics take. All else stands once, in the frame of rankings."""
 
 _REMEDY = "Give a frame of ws.evaluate, ws.scores or mdcr.evaluate, or some of its rows"
@@ -132,13 +136,13 @@ EXPORTED = [*IDENTITY, *_OF_QUERIES]
 
 
 def joined(runs: pl.DataFrame, scores: Iterable[pl.DataFrame], schema: Mapping[str, Any] = VALUES) -> pl.DataFrame:
-    """Return the scores of each ranking (``query``, ``measure``, ``value``, perhaps ``query_id``) as one frame.
+    """Return the scores of each ranking (``query``, ``measure``, ``value``, perhaps others of ``schema``) as one frame.
 
     ``schema`` has the columns of the frame: :data:`VALUES`, or :data:`SCORES_SCHEMA`.
     """
-    own = {name: kind for name, kind in schema.items() if name in _OF_QUERIES}
-    numbered = [of_run.select(pl.lit(number, pl.UInt32).alias("run"), *own) for number, of_run in enumerate(scores)]
-    values = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | own), *numbered])
+    own = {name: kind for name, kind in schema.items() if name in _OF_QUERIES | AMONG}
+    numbered = (of_run.with_columns(run=pl.lit(number, pl.UInt32)) for number, of_run in enumerate(scores))
+    values = pl.concat([pl.DataFrame(schema={"run": pl.UInt32} | own), *numbered], how="diagonal").select("run", *own)
     facts = runs.select(name for name in schema if name not in own).with_row_index("run")
     return values.join(facts, on="run", how="left", maintain_order="left").select(list(schema))
 

@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
+from pipeline.measure.design import RESAMPLED, Draws
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.scores.average import AVERAGE, PROTOCOL, RESAMPLED, Draws
+from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import DATASET, title
 from pipeline.scores.frames import Scores, load_runs
 from pipeline.scores.notes import notes

@@ -9,14 +9,16 @@ import polars as pl
 
 from pipeline.core.config import counted, format_count
 from pipeline.corpus.prefilter import describe_gaps, uneven_abstracts
+from pipeline.measure.design import RESAMPLED
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
-from pipeline.scores.average import AVERAGE, RESAMPLED
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, provenance
 from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import format_setting, gaps_of, has_own_queries
 from pipeline.scores.sources import UNKNOWN, cut_note, trainings_of
 from pipeline.scores.summary import of_fewer_samples
+from pipeline.scores.tables import label_of, points
 from pipeline.stages.systems import TUNED
 
 _FEW = 10
@@ -40,6 +42,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _fewer_samples(table),
         _missing(runs),
         _unrated(table),
+        among_abstracts(table, runs),
         describe_gaps(map(gaps_of, pools.iter_rows(named=True))),
         _trained_on(runs),
         cut_note(runs),
@@ -51,9 +54,10 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     return tuple(note for note in lines if note)
 
 
-def notes_on_systems(runs: pl.DataFrame) -> tuple[str, ...]:
-    """Return the notes on the systems alone: the texts that encoders cut, and parameters."""
-    return tuple(filter(None, (cut_note(runs), _parameters(runs))))
+def notes_on_systems(runs: pl.DataFrame, differences: pl.DataFrame | None = None) -> tuple[str, ...]:
+    """Return the notes on the systems alone: differences among abstracts, texts that encoders cut, and parameters."""
+    among = "" if differences is None else among_abstracts(differences, runs)
+    return tuple(filter(None, (among, cut_note(runs), _parameters(runs))))
 
 
 def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
@@ -227,12 +231,34 @@ def _trained_on(runs: pl.DataFrame) -> str:
     return f"Trained on: {'. '.join(texts)}." if texts else ""
 
 
+def among_abstracts(figures: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the differences among the candidates with an abstract that figures have; empty without any.
+
+    ``figures`` are tested rows of a summary, or differences of a pair with labels in ``second``.
+    """
+    found = figures.filter(pl.col("among_difference").is_not_null())
+    disagree = pl.col("among_finding") != pl.col("finding")
+    shown = found.filter(disagree | (pl.col("measure") == figures["measure"][0]))
+    several, texts = figures.select("field", "size").n_unique() > 1, []
+    for row in shown.iter_rows(named=True):
+        label = row.get("label") or row["second"]
+        field = "mean over fields" if row["field"] == AVERAGE else row["field"] or DATASET
+        place = [field, *([] if row["size"] is None else [format_count(row["size"])])] if several else []
+        among = points((row["among_difference"], row["among_low"], row["among_high"]))
+        also = f"; of all {points([row['difference']])}, {row['finding']}: the two disagree"
+        also = also if row["among_finding"] != row["finding"] else ""
+        texts.append(f"{', '.join([label, *place, label_of(row['measure'])])} {among}, {row['among_finding']}{also}")
+    start = f"Differences among the candidates with an abstract ({gap_in_abstracts(runs)})"
+    return f"{start}: {'. '.join(texts)}." if texts else ""
+
+
 def gap_in_abstracts(runs: pl.DataFrame) -> str:
     """Return the shares of positives and negatives without an abstract in all pools; empty if none differs by much."""
     gaps = [gaps_of(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True)]
     if not any(map(uneven_abstracts, gaps)):
         return ""
-    totals = ((kind, *(sum(gap[kind][mark] for gap in gaps if gap) for mark in ("without_abstract", "papers")))
-              for kind in ("positives", "negatives"))  # fmt: skip
-    texts = (f"{without / max(papers, 1):.1%} of the {kind}" for kind, without, papers in totals)
+    texts = []
+    for kind in ("positives", "negatives"):
+        without, papers = (sum(gap[kind][mark] for gap in gaps if gap) for mark in ("without_abstract", "papers"))
+        texts.append(f"{without / max(papers, 1):.1%} of the {kind}")
     return f"{' and '.join(texts)} have no abstract"

@@ -20,8 +20,8 @@ from pipeline.core import files
 from pipeline.core.door import checked
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
+from pipeline.measure.design import Draws
 from pipeline.scores import charts
-from pipeline.scores.average import Draws
 from pipeline.scores.frames import Scores, load_runs
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.summary import summarise

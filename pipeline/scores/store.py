@@ -29,6 +29,7 @@ from pipeline.scores.frames import RUNS, SCORES_SCHEMA, joined
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
+from pipeline.stages.score import AMONG_ABSTRACTS
 from pipeline.stages.titles import is_tuned, shown, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
@@ -317,9 +318,9 @@ def _engine(settings: Mapping[str, Any]) -> str | None:
 
 
 def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
-    """Return ``query, measure, value`` of one ranking from all its artifacts, without repetitions."""
+    """Return the values of one ranking from all its artifacts, without repetitions."""
     frames = [_read_artifact(Artifact.open(Path(path))) for path in run["score_paths"]]
-    scores = pl.concat(frames).filter(pl.col("measure").is_in(run["measures"]))
+    scores = pl.concat(frames, how="diagonal").filter(pl.col("measure").is_in(run["measures"]))
     scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
     if not _is_complete(scores, run["measures"]):
         raise CorruptError(
@@ -329,8 +330,12 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _read_artifact(artifact: Artifact) -> pl.DataFrame:
-    columns: Any = pl.from_arrow(artifact.arrow("scores.arrow").select(["query", "measure", "value"]))
-    table, measures = pl.DataFrame(columns), artifact.manifest.config["measures"]
+    """Return the values of an artifact: ``query, measure, value`` and, where it has them, those among abstracts."""
+    columns = ["query", "measure", "value"]
+    table, measures = pl.DataFrame(artifact.arrow("scores.arrow").select(columns)), artifact.manifest.config["measures"]
+    if any(output.path == AMONG_ABSTRACTS for output in artifact.manifest.outputs):
+        among = pl.DataFrame(artifact.arrow(AMONG_ABSTRACTS).select(columns)).rename({"value": "among_abstracts"})
+        table = table.join(among, on=columns[:2], how="left", maintain_order="left")
     if not _is_complete(table, measures) or table["value"].null_count():
         raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
     return table

@@ -10,13 +10,15 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError, require_known
-from pipeline.measure.design import Design, estimate
+from pipeline.measure.design import Design, Draws
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import (
+    AMONG,
     AVERAGE,
     BY_SAMPLE,
     PROTOCOL,
-    Draws,
+    drawn,
+    estimated,
     families,
     in_order,
     require_same_queries,
@@ -70,6 +72,7 @@ SUMMARY = {
     "p_equivalent": pl.Float64,
     "detectable": pl.Float64,
     "finding": pl.String,
+    **AMONG,
     "baseline": pl.String,
     "best": pl.Boolean,
     "marked": pl.Boolean,
@@ -96,7 +99,7 @@ are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an averag
 ``value`` is the mean over ``samples`` of the mean over queries, a fraction, ``deviation`` the standard deviation over
 samples (null for one).
 ``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
-those of :class:`pipeline.scores.average.Draws`. ``difference`` is that to the ``baseline`` with its interval, and
+those of :class:`pipeline.measure.design.Draws`. ``difference`` is that to the ``baseline`` with its interval, and
 ``finding`` one of :data:`pipeline.scores.average.FINDINGS`, by the corrected test. ``p_value`` is from the paired
 permutation test, ``p_adjusted`` corrected over the ``tests`` of one system and measure in a table, ``p_equivalent``
 from the test of equivalence within the ``margin``, if one is set, and ``detectable`` the smallest difference that the
@@ -133,7 +136,7 @@ def summarise(
     """
     if scores.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
-    numbers = itertools.count(1)
+    numbers, draws = itertools.count(1), drawn(draws)
     runs = load_runs(scores) if runs is None else runs
     of_kinds = scores.partition_by("kind", maintain_order=True)
     return pl.concat(
@@ -146,7 +149,7 @@ def summarise_samples(values: pl.DataFrame, runs: pl.DataFrame, draws: Draws = P
 
     Intervals are over queries.
     """
-    draws = replace(draws, resample="queries")
+    draws = replace(drawn(draws), resample="queries")
     parts = [pl.DataFrame(schema=SUMMARY)]
     for of_kind in values.partition_by("kind", maintain_order=True):
         of_runs = own_runs(of_kind, runs)
@@ -245,7 +248,7 @@ def _figures(scores: pl.DataFrame, of: Design, base_of: Mapping[str, str], draws
     )
     deviations = [_deviation(*figures) for figures in facts.select("sample", "value").iter_rows()]
     facts = facts.drop("sample", "value").with_columns(deviation=pl.Series(deviations, dtype=pl.Float64))
-    found = estimate(scores, of, seed, {(label,): (base,) for label, base in base_of.items()}, draws)
+    found = estimated(scores, of, seed, {(label,): (base,) for label, base in base_of.items()}, draws)
     tested = pl.when(pl.col("p").is_not_null())
     return found.join(facts, on=keys, nulls_equal=True, maintain_order="left").with_columns(
         baseline=tested.then(pl.col("label").replace_strict(base_of, default=None, return_dtype=pl.String)),
@@ -340,7 +343,7 @@ def of_fewer_samples() -> pl.Expr:
 
 _LEFT_OUT = (
     *("table", "over", "requested_baseline", "alpha", "best", "marked"),
-    *("difference", "difference_low", "difference_high", "finding"),
+    *("difference", "difference_low", "difference_high", "finding", *AMONG),
 )
 """Columns of a summary that concern only its display and the sentences of its page."""
 

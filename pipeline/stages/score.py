@@ -21,11 +21,15 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import SCORES as FOLDER
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.prefilter import uneven_abstracts
 from pipeline.encode.names import Name
 from pipeline.measure.engines import check_engine, evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun, check_candidates, column
 from pipeline.measure.measures import DEFAULT, Measure, check_depth, parse_measures, within
 from pipeline.stages.ranking_file import open_pool
+
+AMONG_ABSTRACTS = "among-abstracts.arrow"
+"""File of the scores among the candidates with an abstract, schema :data:`pipeline.core.schema.SCORES`."""
 
 MISSING_POSITIVES = ("ignore", "count")
 """Positives that the corpus lacks: ``ignore`` drops them, ``count`` keeps them in denominators, as trec_eval does."""
@@ -88,7 +92,9 @@ def score_task(
     """Return the task that scores one ranking of one pool.
 
     The artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
-    results scores 0 and is counted; a query without a positive cannot be scored and is counted.
+    results scores 0 and is counted; a query without a positive cannot be scored and is counted. Where positives and
+    negatives differ by much in the share without an abstract, :data:`AMONG_ABSTRACTS` has the same scores among the
+    candidates with one.
 
     ``system`` is recorded as data; a text is a name without parts.
 
@@ -115,6 +121,9 @@ def score_task(
         values = evaluate_all(judged, ranked, parsed, engine)
         _require_rated(opened_pool, parsed, values)
         out.arrow("scores.arrow", score_table(opened_pool, (config.system,), config.measures, values[None]), SCORES)
+        if uneven_abstracts(opened_pool.artifact.manifest.counts.get("marks", {})):
+            among = _among_abstracts(opened_pool, judged, ranked, parsed, engine)
+            out.arrow(AMONG_ABSTRACTS, score_table(opened_pool, (config.system,), config.measures, among[None]), SCORES)
         out.note(corpus=inputs["corpus"].name, system=canonical(name))
         counts = counts_of(table, ranked, judged)
         scored = int(np.count_nonzero(judged.positives()))
@@ -122,7 +131,16 @@ def score_task(
 
     inputs: dict[str, Task | Artifact] = {"ranking": ranking, "pool": pool, "corpus": corpus}
     slug = file_name(name.title, kept="._+-").lower() or "system"
-    return Task("score", 1, FOLDER, f"{slug}-{pool.slug}", config, inputs, run)
+    return Task("score", 2, FOLDER, f"{slug}-{pool.slug}", config, inputs, run)
+
+
+def _among_abstracts(
+    pool: Pool, judged: Qrels, ranked: RankedRun, measures: Sequence[Measure], engine: str
+) -> npt.NDArray[np.float64]:
+    """Return the values among the candidates with an abstract, ``[measures, queries]``; NaN where not rated."""
+    known = pool.corpus.attributes["abstract_chars"] > 0
+    included = np.concatenate([known, np.ones(pool.missing.num_rows, bool)])  # missing positives are beyond the corpus
+    return evaluate_all(judged.among(included), ranked.among(included), measures, engine)
 
 
 def counts_of(table: pa.Table, ranked: RankedRun, judged: Qrels) -> Counts:

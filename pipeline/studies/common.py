@@ -16,8 +16,9 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.names import walk
+from pipeline.measure.design import Draws
 from pipeline.measure.statistics import UNKNOWN, Interval
-from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts, figures
 from pipeline.scores.findings import findings
 from pipeline.scores.labels import labelled

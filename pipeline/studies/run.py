@@ -21,7 +21,7 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
-from pipeline.scores.page.parts import Chart, Page
+from pipeline.scores.page.parts import Chart, Page, Part
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, drawing, save
 from pipeline.scores.render import render_table
@@ -145,7 +145,7 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResu
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
     charts = [part for part in results.parts if isinstance(part, Chart)]
     other_parts = [part for part in results.parts if not isinstance(part, Chart)]
-    parts = [*tables, *charts] if results.tables_first else [*charts, *tables]
+    parts: list[Part] = [*tables, *charts] if results.tables_first else [*charts, *tables]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
         "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],

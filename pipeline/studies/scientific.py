@@ -14,9 +14,10 @@ from pipeline.core.files import resolved
 from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.encode.names import MTEB, Name, parse
+from pipeline.measure.design import Draws
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, ranks_with_ends
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.layout import select_measures
 from pipeline.scores.published import made_with, with_published
 from pipeline.scores.store import runs_of, values

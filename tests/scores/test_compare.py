@@ -16,8 +16,9 @@ import pytest
 from pipeline.cli import main
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.measure.design import Draws
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm
-from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
+from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.choose import choose
 from pipeline.scores.compare import compare, compare_pairs, most_different, paired
 from pipeline.scores.comparison import difference_table, pair_tables, tables_of

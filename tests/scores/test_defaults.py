@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,14 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.runner import Runner
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.measure.design import Draws
+from pipeline.scores.compare import compare
+from pipeline.scores.comparison import difference_table
+from pipeline.scores.facts import artifact_of
 from pipeline.scores.layout import build_tables, select_measures, tables
+from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.sources import as_training, cut_note, trained_on
-from pipeline.scores.store import scores_of
+from pipeline.scores.store import open_pool, scores_of
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.pool import pool_task
 from tests.builders import make_corpus
@@ -61,20 +67,20 @@ def test_an_encoder_of_unknown_training_and_what_it_cut_is_said_under_the_table(
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
-    """Two fields, one of them with OpenAlex ids alone; a third of the cited papers has no abstract."""
+    """Two fields; papers that are cited often have no abstract."""
     root, random = tmp_path_factory.mktemp("defaults"), np.random.default_rng(2)
     names = [f"W{n}" if n % 3 else f"{n}" for n in range(300)]
     papers = [
         {
             "paper_id": name,
             "title": f"Title {n}",
-            "abstract": "" if n % 5 == 0 else "x" * 40,
+            "abstract": "" if n < 40 else "x" * 40,
             "year": 2019 if n >= 200 else 2015 + n % 4,
             "fields": ["Art"] if n % 3 else ["Physics"],
         }
         for n, name in enumerate(names)
     ]
-    cited = random.integers(0, 200, (300, 6))
+    cited = (200 * random.random((300, 6)) ** 2).astype(int)
     corpus = make_corpus(root, papers, {(names[n], names[m]) for n, of in enumerate(cited) for m in of})
     workspace = Workspace(Runner(root, HERE))
     pools = [pool_task(corpus, PoolConfig(field=field, size="all", queries=20)) for field in ("Art", "Physics")]
@@ -89,3 +95,49 @@ def test_a_frame_of_scores_has_the_tables_of_the_command(runs: pl.DataFrame) -> 
     assert tables(scores, ["map"]) == by_command
     notes = " ".join(note for table in tables(scores) for note in table.notes)
     assert "Of the positives, and of the negatives: without abstract" in notes
+
+
+def test_values_among_the_candidates_with_an_abstract(runs: pl.DataFrame) -> None:
+    """Average precision after the papers without an abstract are taken out of rankings and positives."""
+    scores = scores_of(runs).filter(measure="map")
+    for run in runs.iter_rows(named=True):
+        pool = open_pool(run)
+        assert pool is not None
+        text = pool.corpus.attributes["abstract_chars"] > 0
+        ranking, qrels = artifact_of(run, "ranking").arrow("ranking.arrow").to_pylist(), pool.qrels.to_pylist()
+        expected = dict[int, float | None]()
+        for query in range(len(pool.query_rows)):
+            relevant = {e["row"] for e in qrels if e["query"] == query and text[e["row"]]}
+            ranked = [e["row"] for e in ranking if e["query"] == query and text[e["row"]]]
+            hits = [rank for rank, row in enumerate(ranked, 1) if row in relevant]
+            precision = sum(nth / rank for nth, rank in enumerate(hits, 1)) / max(len(relevant), 1)
+            expected[query] = precision if relevant else None
+        of_run = scores.filter(pool=run["pool"], label=run["label"])
+        found = dict(of_run.select("query", "among_abstracts").iter_rows())
+        assert found == {query: pytest.approx(expected[query]) for query in found}
+
+
+def test_a_comparison_has_the_difference_among_abstracts_beside_it(runs: pl.DataFrame) -> None:
+    scores = scores_of(runs)
+    differences = compare(scores, "most-cited", "newest", ["map"], Draws(seed=1, resamples=300))
+    (row,) = differences.filter(field="Art").rows(named=True)
+    values = (
+        scores.filter(field="Art", measure="map").pivot("label", index="query", values="among_abstracts").drop_nulls()
+    )
+    assert row["among_difference"] == pytest.approx((values["newest"] - values["most-cited"]).mean())
+    assert row["among_low"] < row["among_difference"] < row["among_high"]
+    assert row["finding"] == "worse"
+    assert row["among_finding"] != "worse"
+    (note,) = (note for note in notes_on_systems(runs, differences) if "among the candidates" in note)
+    assert re.search(r"of the positives and [\d.]+% of the negatives have no abstract", note)
+    assert "of all" in note
+    assert "worse: the two disagree" in note
+    assert "with abstracts" in [column.label for column in difference_table(differences, "").columns]
+    assert any(
+        "among the candidates with an abstract" in note
+        for table in tables(scores, ["map"], baseline="most-cited")
+        for note in table.notes
+    )
+    alike = compare(scores.with_columns(among_abstracts=pl.lit(None, pl.Float64)), "most-cited", "newest", ["map"])
+    assert alike["among_difference"].null_count() == len(alike)
+    assert "with abstracts" not in [column.label for column in difference_table(alike, "").columns]

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from pipeline.measure.design import Draws
 from pipeline.measure.estimates import smallest_shown
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.compare import compare
 from pipeline.scores.findings import findings, findings_of_pair, headline
 from pipeline.scores.frames import load_runs

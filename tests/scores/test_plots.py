@@ -12,7 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from pipeline.core.errors import InputError
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.measure.design import Draws
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.charts import chart_of, figures
 from pipeline.scores.frames import load_runs
 from pipeline.scores.page.parts import Chart, Series

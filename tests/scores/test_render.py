@@ -14,7 +14,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.frames import load_runs
 from pipeline.scores.render import FORMATS, check_format, escape_latex, render_table
 from pipeline.scores.summary import exported, summarise, summarise_samples

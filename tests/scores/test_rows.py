@@ -14,7 +14,7 @@ import pytest
 from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.exchange.frames import as_csv
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
 from pipeline.scores.compare import QUERIES, compare

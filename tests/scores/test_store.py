@@ -20,9 +20,9 @@ from pipeline.core.runner import Runner
 from pipeline.core.schema import SCORES
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
+from pipeline.measure.design import Draws
 from pipeline.measure.measures import MEASURES
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
-from pipeline.scores.average import Draws
 from pipeline.scores.choose import choose, load
 from pipeline.scores.facts import artifact_of
 from pipeline.scores.frames import RUNS, SCORES_SCHEMA, load_runs

@@ -10,6 +10,7 @@ import pytest
 import scipy.stats
 
 from pipeline.core.errors import InputError
+from pipeline.measure.design import Draws
 from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.statistics import (
     bootstrap_means,
@@ -17,7 +18,7 @@ from pipeline.measure.statistics import (
     holm,
     permutation_of_means,
 )
-from pipeline.scores.average import AVERAGE, Draws, families
+from pipeline.scores.average import AVERAGE, families
 from pipeline.scores.compare import compare
 from pipeline.scores.frames import load_runs
 from pipeline.scores.layout import select_measures

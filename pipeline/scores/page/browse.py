@@ -22,10 +22,11 @@ from pipeline.core.artifact import readable
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
+from pipeline.measure.design import Draws
 from pipeline.measure.inputs import RankedRun, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import pair_intervals
-from pipeline.scores.average import PROTOCOL, Draws
+from pipeline.scores.average import PROTOCOL, drawn
 from pipeline.scores.caption import pool_text, scope
 from pipeline.scores.page.parts import Browser
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
@@ -92,6 +93,7 @@ def browser(
             chosen[name] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in chosen.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in chosen.values())
+    draws = drawn(draws)
     seed = draws.seed_of(runs)
 
     def pack_one(of_pool: tuple[pl.DataFrame, Pool]) -> tuple[str, str]:

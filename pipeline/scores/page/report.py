@@ -11,7 +11,8 @@ import polars as pl
 
 from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
-from pipeline.scores.average import AVERAGE, PROTOCOL, Draws
+from pipeline.measure.design import Draws
+from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
 from pipeline.scores.charts import charts
 from pipeline.scores.findings import best_row, findings, headline

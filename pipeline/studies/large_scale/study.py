@@ -13,7 +13,7 @@ from pipeline.core.errors import require_known
 from pipeline.core.settings import required
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode.known import trainings
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import label_of_row
 from pipeline.scores.layout import select_measures

@@ -11,8 +11,8 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.config import counted, format_count
+from pipeline.measure.design import Draws
 from pipeline.measure.ranks import Standings, coverage_blocks, letters, standings
-from pipeline.scores.average import Draws
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note

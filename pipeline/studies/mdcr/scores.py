@@ -12,10 +12,10 @@ import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.files import resolved
-from pipeline.measure.design import Design, estimate
+from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import tall
 from pipeline.measure.statistics import Floats
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.choose import labels_of
 from pipeline.scores.page.browse import Typed
 from pipeline.scores.published import with_published

@@ -225,9 +225,9 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
         drawings += drawn([("gains", charts[0], "difference")])
     if len(recipe.names) >= report.LEAST_SYSTEMS:
         tables.append(report.correlation_table(figures))
-        names, matrix = report.correlations(figures)
+        labels, matrix = report.correlations(figures)
         look: dict[str, Any] = {"colours": "PuOr", "ends": (-1.0, 1.0)}
-        draw = partial(draw_heat, title="correlation", rows=names, columns=names, values=matrix, **look)
+        draw = partial(draw_heat, title="correlation", rows=labels, columns=labels, values=matrix, **look)
         drawings.append(StudyFigure("correlations", draw))
     repeats = {key: make(task) for key, task in repeat_tasks.items() if key[0] not in damaged}
     if repeats:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.compare import compare, most_different
 from pipeline.scores.comparison import page_of as page_of_comparison
 from pipeline.scores.page.parts import Chart, Series

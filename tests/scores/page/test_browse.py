@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.page.browse import browser, pack
 from tests.scores.page.workspace import CITED, RUNS, ranked, scored, title
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.choose import choose
 from pipeline.scores.page.parts import Page
 from pipeline.scores.page.report import Report, page_of

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from pipeline.core.fields import MAG_FIELDS
-from pipeline.scores.average import AVERAGE, Draws
+from pipeline.measure.design import Draws
+from pipeline.scores.average import AVERAGE
 from pipeline.scores.render import render_table
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow

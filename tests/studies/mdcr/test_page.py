@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import pipeline as interface
-from pipeline.scores.average import Draws
+from pipeline.measure.design import Draws
 from pipeline.scores.compare import compare
 from pipeline.scores.store import runs_of, scores_of
 from pipeline.studies.mdcr import scores
