@@ -21,7 +21,7 @@ from pipeline.core.config import pairs
 from pipeline.core.csr import Keys
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.schema import schema_of
-from pipeline.sources.content import refuse_unread
+from pipeline.sources.documents import refuse_unread
 from pipeline.sources.options import MAX_TEXT, Options
 
 RAW_PAPERS = schema_of(

@@ -9,21 +9,24 @@ may also be TREC qrels (query, iteration, document, grade, separated by spaces).
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.progress import say, warn
 from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
-from pipeline.sources.content import read_lines, read_pairs
+from pipeline.sources.content import read_pairs
+from pipeline.sources.documents import first_record
 from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import StrictTally, Tally, read_records
+from pipeline.sources.tables import read_table
 from pipeline.sources.triples import DOCUMENT, QUERY
 
 IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
@@ -32,9 +35,6 @@ IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 
 _QRELS_ENDS = tuple(end + gz for end in ("tsv", "txt", "trec", "csv", "json", "jsonl", "parquet") for gz in ("", ".gz"))
 _QRELS_END = re.compile(r"\.(tsv|txt|trec|csv|jsonl?|parquet)(\.gz)?\Z")
-
-_ID = ("_id", "id", *QUERY[:-1], *DOCUMENT[:-1])
-"""Names of the first column of a table of texts in its header."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,12 @@ class Beir(FileRelease, options.Beir):
         return self.folder / "exclusions.tsv"
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the split, and whether the protocol ignores identical ids if it does."""
+        """Return the files' checksums and the split, other keys than BEIR's, and whether identical ids are ignored."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
         paths += [self._exclusions_path] * self._exclusions_path.is_file()
         identity = {"files": fingerprint(paths, self.folder), "split": self.judged}
+        keys = sorted({name for path in paths[:2] for name in _keys(path)} - {"_id", "text", ""})
+        identity |= {"keys": keys} if keys else {}
         name = re.sub(r"[-_ ]", "", self.folder.resolve().name.casefold())
         return {**identity, "ignore_identical_ids": True} if name in IGNORE_IDENTICAL else identity
 
@@ -113,12 +115,20 @@ def _query_texts(judged: set[str], tally: Tally) -> Iterator[tuple[str, str]]:
     strict = StrictTally(tally.path, "query")
     for query in _texts(strict):
         tally.line = strict.line
-        if query.id in (None, ""):
+        if not query.id:
             strict.drop("no_query_id")
-        elif str(query.id) in judged:
-            yield str(query.id), normalise(tally.cut(query.text))
+        elif query.id in judged:
+            yield query.id, normalise(tally.cut(query.text))
         else:
             tally.drop_expected("query_not_judged")
+
+
+class Document(NamedTuple):
+    """A document or a query."""
+
+    id: str | None
+    title: str | None
+    text: str | None
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -137,27 +147,73 @@ def _keep_first(rows: Iterable[tuple[_Key, _Value]], kind: str, label: str, tall
     return values
 
 
-class _Text(msgspec.Struct, rename={"id": "_id"}):
+class _Text(msgspec.Struct):
+    """A document or a query; of the keys of ids and of texts the first one that is there counts."""
+
+    _id: str | int | None = None
     id: str | int | None = None
+    doc_id: str | int | None = None
+    docno: str | int | None = None
+    docid: str | int | None = None
+    query_id: str | int | None = None
+    qid: str | int | None = None
     title: str | None = None
-    text: str | None = None
+    text: str | list[str] | None = None
+    contents: str | list[str] | None = None
+    abstract: str | list[str] | None = None
+    body: str | list[str] | None = None
+    query: str | list[str] | None = None
 
 
-def _texts(tally: Tally) -> Iterator[_Text]:
-    """Yield the records of documents or queries."""
-    path = tally.path
-    if ".tsv" not in path.suffixes:
-        yield from read_records(_Text, tally)
-        return
-    for tally.line, line in read_lines(path):
-        try:
-            columns = (line or b"").decode().rstrip("\r").split("\t")
-        except UnicodeDecodeError:
-            tally.drop("bad_utf8", line or b"")
-            continue
-        if tally.line == 1 and columns[0].casefold() in _ID:
-            continue
-        if line is None or len(columns) not in (2, 3):
-            tally.drop("line_too_long" if line is None else "bad_columns", line or b"")
+_IDS = ("_id", "id", "doc_id", "docno", "docid", "query_id", "qid")
+_BODIES = ("text", "contents", "abstract", "body", "query")
+"""Keys of ids and of texts, the first ones first."""
+
+
+def _texts(tally: Tally) -> Iterator[Document]:
+    """Yield documents or queries; say which keys they have if these are not ``_id`` and ``text``.
+
+    Raises:
+        InputError: no record has an id, or none a text.
+    """
+    read, used = 0, dict[str, None]()
+    records = _rows(tally) if ".tsv" in tally.path.suffixes else read_records(_Text, tally)
+    for read, record in enumerate(records, 1):  # noqa: B007  # counts the records
+        identifier, name = _first(record, _IDS)
+        text, body = _first(record, _BODIES)
+        used.update(dict.fromkeys((name, body)))
+        text = " ".join(text) if isinstance(text, list) else text
+        yield Document(None if identifier is None else str(identifier), record.title, text)
+    found = {*first_record(tally.path)}
+    lacking = [keys for keys in (_IDS, _BODIES) if read and not used.keys() & {*keys}]
+    if lacking and found and not (lacking == [_BODIES] and found <= {*_IDS, *_BODIES, "title", "metadata"}):
+        raise InputError(
+            f"no record of {tally.path} has {' or '.join(lacking[0])}; the first has {', '.join(sorted(found))}",
+            f"Name ids {_IDS[0]} and texts {_BODIES[0]}; titles alone are titles, not texts",
+        )
+    if used.keys() - {"_id", "text", ""}:
+        say(f"{tally.path.name}: ids and texts are {', '.join(filter(None, used))}")
+    if lacking:
+        warn(f"{tally.path.name} has titles alone, without texts")
+
+
+def _keys(path: Path) -> list[str]:
+    """Return the keys of id and text that the first record of a file has."""
+    found = first_record(path)
+    return [next((name for name in names if found.get(name) is not None), "") for names in (_IDS, _BODIES)]
+
+
+def _first(record: _Text, names: Sequence[str]) -> tuple[Any, str]:
+    """Return the first value that is there, and its name."""
+    return next(((value, name) for name in names if (value := getattr(record, name)) is not None), (None, ""))
+
+
+def _rows(tally: Tally) -> Iterator[_Text]:
+    """Yield the rows of a table: id and text, or id, title and text; a header is recognised by its first name."""
+    names = (*_IDS, *QUERY[:-1], *DOCUMENT[:-1])
+    for row in read_table(tally, lambda first: first[0].casefold() in names, header=False, nulls=frozenset()):
+        cells = [*row.values()]
+        if len(cells) in (2, 3):
+            yield _Text(cells[0], title=cells[1] if len(cells) == 3 else None, text=cells[-1])
         else:
-            yield _Text(columns[0], columns[1] if len(columns) == 3 else None, columns[-1])
+            tally.drop("bad_columns", " ".join(cells))

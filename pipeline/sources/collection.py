@@ -1,72 +1,95 @@
-"""A user's own collection: JSON lines or Parquet, with a mapping from our columns to the collection's."""
+"""A user's own collection: JSON lines, Parquet, tables or BibTeX, with a mapping from our columns to its own."""
 
 from __future__ import annotations
 
+import functools
 import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
+from urllib.parse import unquote
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
+from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError, nearest
-from pipeline.core.progress import warn
-from pipeline.core.text import plain_doi
+from pipeline.core.progress import say, warn
+from pipeline.core.text import plain_doi, reference_keys
 from pipeline.sources.base import find_files
+from pipeline.sources.bibtex import read_bibtex
+from pipeline.sources.documents import first_record, lines_command
 from pipeline.sources.fieldmaps import FOLDED
+from pipeline.sources.lists import Cells, Split, is_cut, one_id
 from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import (
-    Tally,
-    convert_record,
-    open_parquet,
-    plain_id,
-    read_columns,
-    read_records,
-    split_ids,
-)
-from pipeline.sources.tables import read_bibtex, read_table
+from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
+from pipeline.sources.tables import read_table
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
 
-_BETWEEN_FIELDS = re.compile("[;|]")
-
 _MAX_KEYS = 100
 """Maximum number of keys remembered from a record without id, for the error message."""
+
+_BLOCK = 100_000
+"""Number of ids that are converted to keys at a time."""
 
 
 @dataclass(frozen=True)
 class JsonLines(FileRelease, Gzipped):
-    """A folder of JSON lines, or one file. A name ``a.b`` in ``columns`` is the key ``b`` of the object ``a``."""
+    """A folder of JSON lines, or one file. A name ``a.b`` in ``columns`` is the key ``b`` of the object ``a``.
+
+    Without files in the folder itself, those of its subfolders are read; ``year=2019`` is the value of a column.
+    """
 
     source = "jsonl"
     own_columns = COLUMNS
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
+    others: ClassVar[Sequence[str]] = ("*.json", "*.ndjson.gz")
+    """Names of files that are read if there are none of ``patterns``."""
     contents = "jsonl files"
+    by_number: ClassVar[str] = ""
 
     def files(self) -> list[Path]:
-        """Return the files of JSON lines; without any, those of JSON."""
-        if self.folder.is_dir() and not any(next(self.folder.glob(pattern), None) for pattern in self.patterns):
-            return find_files(self.folder, (*self.patterns, "*.json", "*.ndjson.gz"), self.contents)
-        return super().files()
+        """Return the files in the folder; without any, those in its subfolders, but of hidden ones (``_delta_log``)."""
+        if self.folder.is_file():
+            return super().files()
+        for below, patterns in itertools.product(("", "**/"), filter(None, (self.patterns, self.others))):
+            if any(next(self.folder.glob(below + pattern), None) for pattern in patterns):
+                paths = find_files(self.folder, [below + pattern for pattern in patterns], self.contents)
+                if shown := [path for path in paths if not _is_hidden(path.relative_to(self.folder))]:
+                    return shown
+        return find_files(self.folder, (*self.patterns, *self.others), self.contents)
+
+    def parts(self) -> Sequence[str]:
+        """Return the files, after deciding once for all processes how lists that are texts are written."""
+        if self._has_written_lists():
+            _ = self.lists
+        return super().parts()
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums, the mapping and the settings."""
-        return {**super().identity(), "columns": {name: self.names[name] for name in COLUMNS}}
+        """Return the files' checksums, the mapping and the settings, and whether lists are known to be texts."""
+        columns = {name: self.names[name] for name in COLUMNS}
+        lists = {"lists": "texts"} if self._has_written_lists() else {}
+        return {**super().identity(), "columns": columns, **lists}
+
+    def _has_written_lists(self) -> bool:
+        """Return whether the references of the first file are texts."""
+        return isinstance(_lookup(first_record(self.files()[0]), self.names["references"]), str)
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records with an id; InputError if none has one. Mapped columns that no record has are warned of."""
-        keys: set[str] = set()
+        keys = dict[str, None]()
         with_id = 0
         never_found = {self.names[name] for name in COLUMNS if self.columns and self.names[name] != name}
-        for record in self._records(tally):
+        for record in self._all_records(tally):
             paper_id = _lookup(record, self.names["paper_id"])
             if paper_id is None or paper_id == "" or paper_id != paper_id:
-                keys.update(itertools.islice(record, _MAX_KEYS))
-                tally.drop("no_paper_id")
+                keys.update(dict.fromkeys(itertools.islice(record, _MAX_KEYS)))
+                tally.drop("no_paper_id", _listed(record))
                 continue
             with_id += 1
             if never_found:
@@ -79,22 +102,35 @@ class JsonLines(FileRelease, Gzipped):
                 yield paper
         if keys and not with_id:
             id_name = self.names["paper_id"]
-            raise InputError(f"no record of {tally.path} has an id in {id_name!r}", _hint(id_name, keys, record))
+            what = f"no record of {tally.path} has an id in {id_name!r}: it has {_listed(keys)}"
+            raise InputError(what, self._hint(tally.path, keys, record))
         for name in sorted(never_found):
             tally.noted[f"column_never_found: {name}"] += 1
             warn(f"no record of {tally.path} has a {name!r}, which --columns maps")
 
+    def _hint(self, path: Path, keys: Collection[str], record: Mapping[str, Any]) -> str:
+        """Return what to do about records without an id, the last of which is given."""
+        if command := lines_command(path, record):
+            return f"Write a paper a line: {command}"
+        if {"columns", "data"} <= {*keys}:
+            return "Write a paper a line: to_json(orient='records', lines=True) of pandas"
+        if all(isinstance(value, Mapping) for value in record.values()):
+            return "Write a paper a line, not papers by id"
+        if self.names["paper_id"] in keys:
+            return "All its values are missing; name another with --columns"
+        return f"{nearest(self.names['paper_id'], sorted(keys)).rstrip('?')}; use --columns{self.by_number}"
+
     def refuse_untitled(self) -> None:
         """Raise InputError, which names the columns that the first record has."""
-        names = ", ".join(self._own_names()[:_MAX_KEYS])
         raise InputError(
-            f"no record of {self.folder} has a title in {self.names['title']!r}; the first has {names}",
+            f"no record of {self.folder} has a title in {self.names['title']!r}; the first has "
+            f"{_listed(self._own_names())}",
             "Name the one with the title: --columns=title=NAME",
         )
 
     def _own_names(self) -> list[str]:
         """Return the names in the first record, those of an object with a dot."""
-        first = next(record for path in self.files() for record in self._records(Tally(path, self)))
+        first = next(record for path in self.files() for record in self._records(Tally(path, self, of_papers=True)))
         return [
             f"{key}.{name}" if name else key
             for key, value in first.items()
@@ -104,19 +140,90 @@ class JsonLines(FileRelease, Gzipped):
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         return read_records(dict[str, Any], tally)
 
+    def _all_records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        """Yield the records of a file, with the columns that the names of its folders hold."""
+        folders = self._folder_columns(tally.path)
+        return ({**folders, **record} for record in self._records(tally)) if folders else self._records(tally)
+
+    def _folder_columns(self, path: Path) -> dict[str, str]:
+        """Return the columns in the names of a file's folders, as in ``year=2019/part-0.parquet``."""
+        pairs = (part.partition("=") for part in path.parent.relative_to(self.root).parts)
+        return {name: unquote(value) for name, equals, value in pairs if equals and value != _NO_VALUE}
+
     def _paper(self, record: Mapping[str, Any], tally: Tally) -> Paper:
         values = {name: _lookup(record, self.names[name]) for name in COLUMNS}
         paper = convert_record(values, _Record, tally)
         return Paper(
-            id=(paper_id := plain_id(paper.paper_id)),
+            id=one_id(paper.paper_id, ("omid",)),
             title=paper.title,
             abstract=paper.abstract,
             year=paper.year,
-            fields=[FOLDED.get(name.casefold(), name) for name in split_ids(paper.fields, _BETWEEN_FIELDS)],
-            outbound=split_ids(paper.references),
+            fields=[FOLDED.get(name.casefold(), name) for name in self._items("fields", paper.fields, tally)],
+            outbound=self._items("references", paper.references, tally),
             inbound=paper.n_inbound,
-            doi=paper.doi or plain_doi(paper_id),
+            doi=paper.doi or plain_doi(one_id(paper.paper_id)),
         )
+
+    def _items(self, column: str, value: list[Any] | str | int | None, tally: Tally) -> list[str]:
+        """Return the items of a list, or of a text that holds one."""
+        if isinstance(value, str):
+            if is_cut(value):
+                tally.odd(f"{column} cut by NumPy", value)
+            return self.lists[column].items(value)
+        items = value if isinstance(value, list) else [value]
+        return [text for item in items if (text := one_id(item))]
+
+    @functools.cached_property
+    def lists(self) -> Mapping[str, Split]:
+        """How lists are written in the columns that hold them as texts, decided over all files; a line says it."""
+        cells, keys, ids = {"references": Cells(), "fields": Cells()}, list[npt.NDArray[np.uint64]](), list[str]()
+        for path in self.files():
+            for record in self._all_records(Tally(path, self, of_papers=True)):
+                for column, of_column in cells.items():
+                    if isinstance(cell := _lookup(record, self.names[column]), str) and cell:
+                        of_column.add(cell)
+                for value in (_lookup(record, self.names[name]) for name in ("paper_id", "doi")):
+                    ids += {one_id(value, ("omid",)), one_id(value)}
+                if len(ids) > _BLOCK:
+                    keys.append(_keys(ids))
+                    ids.clear()
+        every = np.unique(np.concatenate([*keys, _keys(ids)]))
+        references = cells["references"].decide(lambda parts: find_sorted(every, _keys(parts))[1])
+        fields = cells["fields"].decide(_are_fields, (";", "|", ","))
+        if fields.separator == "," and not fields.known:
+            fields = Split()
+        self._say(references)
+        return {"references": references, "fields": fields}
+
+    def _say(self, references: Split) -> None:
+        """Print how references are written, and warn if none is found."""
+        name, split = self.names["references"], references
+        if split.separator:
+            before = " before a DOI" if split.before_dois else ""
+            say(f"{name}: lists with {split.separator!r}{before}; {split.known:,} of {split.parts:,} are papers here")
+        if split.parts and not split.known:
+            examples = " and ".join(f"{example!r:.60}" for example in split.examples)
+            warn(f"{name}: none of {split.parts:,} items is the id or DOI of a paper here, such as {examples}")
+
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parent.parts)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(f"{name!s:.40}" for name in itertools.islice(names, _MAX_KEYS))
+
+
+def _keys(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return the keys of ids and DOIs, as references to them have."""
+    return reference_keys(list(ids))
+
+
+def _are_fields(names: Sequence[str]) -> npt.NDArray[np.bool_]:
+    return np.array([name.casefold() in FOLDED for name in names], bool)
 
 
 @dataclass(frozen=True)
@@ -125,6 +232,7 @@ class ParquetFiles(JsonLines):
 
     source = "parquet"
     patterns: ClassVar[Sequence[str]] = ("*.parquet",)
+    others: ClassVar[Sequence[str]] = ()
     contents = "parquet files"
 
     def _own_names(self) -> list[str]:
@@ -132,11 +240,17 @@ class ParquetFiles(JsonLines):
         names: list[str] = open_parquet(self.files()[0]).schema_arrow.empty_table().flatten().column_names
         return names
 
+    def _has_written_lists(self) -> bool:
+        schema = open_parquet(self.files()[0]).schema_arrow
+        name = self.names["references"]
+        return name in schema.names and str(schema.field(name).type).endswith("string")
+
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         names = open_parquet(tally.path).schema_arrow.names
         paper_id = self.names["paper_id"]
-        if paper_id not in names and paper_id.partition(".")[0] not in names:
-            raise InputError(f"{tally.path} has no column {paper_id!r}", nearest(paper_id, names))
+        found = {*names, *self._folder_columns(tally.path)}
+        if paper_id not in found and paper_id.partition(".")[0] not in found:
+            raise InputError(f"{tally.path} has no column {paper_id!r}, but {_listed(names)}", nearest(paper_id, names))
         mapped = {
             ".".join(steps[:end])
             for name in COLUMNS
@@ -148,12 +262,23 @@ class ParquetFiles(JsonLines):
 
 @dataclass(frozen=True)
 class Tables(JsonLines):
-    """A folder of CSV or TSV files with a header, or one file."""
+    """A folder of CSV or TSV files with a header, or one file.
+
+    Columns of files without header are named by their numbers: ``paper_id=0,title=1``.
+    """
 
     source = "csv"
     patterns: ClassVar[Sequence[str]] = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
+    others: ClassVar[Sequence[str]] = ()
     contents = "CSV or TSV files"
-    _records = staticmethod(read_table)
+    by_number = ", by numbers if the first row is no header: paper_id=0,title=1"
+
+    def _has_written_lists(self) -> bool:
+        return True
+
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        paper_id = self.names["paper_id"]
+        return read_table(tally, lambda row: paper_id in row, header=not paper_id.isdigit())
 
 
 @dataclass(frozen=True)
@@ -162,29 +287,9 @@ class Bibtex(JsonLines):
 
     source = "bibtex"
     patterns: ClassVar[Sequence[str]] = ("*.bib", "*.bib.gz")
+    others: ClassVar[Sequence[str]] = ()
     contents = "BibTeX files"
     _records = staticmethod(read_bibtex)
-
-
-def _hint(id_name: str, keys: set[str], record: Mapping[str, Any]) -> str:
-    """Return what to do about records without an id, the last of which is given."""
-    if {"columns", "data"} <= keys:
-        return "Write a paper a line: to_json(orient='records', lines=True) of pandas"
-    if all(isinstance(value, Mapping) for value in record.values()):
-        return "Write a paper a line, not papers by id"
-    within = {
-        f"{name}.{inner}": value for name, of in record.items() if isinstance(of, dict) for inner, value in of.items()
-    }
-    lists = [
-        name
-        for name, value in {**record, **within}.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict)
-    ]
-    if lists:
-        return f"Write a paper a line: jq -c '.{lists[0]}[]'"
-    if id_name in keys:
-        return "All its values are missing; name another with --columns"
-    return f"{nearest(id_name, sorted(keys)).rstrip('?')}; use --columns"
 
 
 class _Record(msgspec.Struct):

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import codecs
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.files import given
 
 _READ_BYTES = 2**16
-_BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
+BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
 _HEAD_BYTES = 2**12
 _GZIP = b"\x1f\x8b"
 
@@ -23,23 +21,33 @@ MAX_LINE = 32 * 2**20
 MAX_VALUES = 1_000_000
 """Maximum number of commas and opening brackets of a line: about its values, which take up to 100 bytes each."""
 
+_BIBTEX = "Convert it to BibTeX, which most reference managers export"
 _KINDS = [
-    (rb"version https://git-lfs", "a Git LFS pointer", "Fetch the file itself with git lfs pull"),
+    (
+        rb"version https://git-lfs",
+        "a Git LFS pointer",
+        "Download the file that it stands for: git lfs pull in a clone, hf download from the hub",
+    ),
+    (rb"/annex/objects/", "a pointer of git-annex", "Fetch the file itself with git annex get"),
     (
         rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b",
         "an HTML page",
         "Fetch the file itself: the address gave a page",
     ),
-    (rb"\s*<\?xml", "XML", "Fetch the file itself if it is a server's answer, else convert it to JSON lines"),
+    (
+        rb"\s*<(\?xml|[A-Za-z][\w:.-]*(\s[^<>]*)?>\s*<)",
+        "XML",
+        "Fetch the file itself if it is a server's answer, else convert it to JSON lines",
+    ),
     (rb"(?s).{257}ustar", "a tar archive", "Unpack it with tar -xf"),
     (_GZIP, "gzip in gzip", "Unpack it once with gunzip"),
     (rb"PK\x03\x04", "a ZIP archive", "Unpack it (a spreadsheet: save it as CSV)"),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of Excel (.xls)", "Save it as CSV"),
     (rb"BZh[1-9]1AY", "bzip2", "Unpack it with bunzip2"),
     (rb"\xfd7zXZ\0", "xz", "Unpack it with unxz"),
     (rb"\x28\xb5\x2f\xfd", "Zstandard", "Unpack it with unzstd"),
     (rb"\x04\x22\x4d\x18|\x1f\x9d|\xff\x06\0\0sNaPpY|7z\xbc\xaf\x27\x1c|Rar!", "packed", "Unpack it"),
-    (rb"/annex/objects/", "a pointer of git-annex", "Fetch the file itself with git annex get"),
-    (rb"PAR1", "Parquet", "Name it .parquet, and give --source parquet"),
+    (rb"PAR1", "Parquet", "Name it .parquet; papers have --source parquet"),
     (
         rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-|\x80[\x02-\x05]|\x93NUMPY",
         "a binary format",
@@ -49,12 +57,16 @@ _KINDS = [
 """Patterns of the first bytes of content that is not text, what it is, and what to do."""
 
 _TEXTS = [
-    (rb"\s*[{\[]", "JSON", "Give it with --source jsonl"),
-    (rb"\s*@\w+\s*[{(]", "BibTeX", "Give it with --source bibtex"),
-    (rb"\s*TY  - ", "RIS", "Convert it to BibTeX, which most reference managers export"),
-    (rb"[^\n{}\[\]]*[^\n{}\[\],;\t|][,;\t|][^\n{}\[\]]*(\n|\Z)", "a table", "Give it with --source csv"),
+    (rb"\s*[{\[]", "JSON", "jsonl"),
+    (rb"(?:[%#\s][^\n]*\n)*\s*@\w+\s*[{(]", "BibTeX", "bibtex"),
+    (rb"(?:[^\n]*\n){0,9}?\s*TY {1,2}- ", "RIS", _BIBTEX),
+    (rb"(?:[^\n]*\n){0,9}?PMID ?- ", "a list of PubMed", _BIBTEX),
+    (rb"\s*%[0A-Z] ", "EndNote", _BIBTEX),
+    (rb"FN [^\n]*\r?\n(VR|PT) ", "an export of Web of Science", "Export it as BibTeX from Web of Science"),
+    (rb"\d*\s*#(\*|index)[^\n]*\n#[\w@!%*]", "a text of AMiner", "Take AMiner's JSON, or write JSON lines"),
+    (rb"[^\n{}\[\]]*[^\n{}\[\],;\t|][,;\t|][^\n{}\[\]]*(\n|\Z)", "a table", "csv"),
 ]
-"""The same of texts."""
+"""The same of texts; a short one is the ``--source`` that reads them as papers."""
 
 _ENCODINGS = {
     rb"\xff\xfe\0\0|\0\0\xfe\xff": "utf-32",
@@ -64,31 +76,13 @@ _ENCODINGS = {
 }
 """Encodings other than UTF-8 by patterns of the first bytes: those of a mark, or of ASCII without a mark."""
 
-_FULL_TEXT = ("full text", "Give papers with titles and abstracts; --contexts takes the citation contexts of full text")
-_UNREAD = {
-    ("body_text",): _FULL_TEXT,
-    ("corpusid", "content"): _FULL_TEXT,
-    ("corpusid", "body"): _FULL_TEXT,
-    ("corpusid", "model", "text"): ("the tldrs of S2AG", "Give a folder with papers, abstracts and citations"),
-    ("corpusid", "model", "vector"): (
-        "the embeddings of S2AG",
-        "They are read as vectors of an encoder, not as papers",
-    ),
-}
-"""Keys of records that are not papers, what they are, and what to do."""
-
-_PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data", "recommendedPapers")
-"""Keys of the answers of an API that hold a page of records, in a list with one of the last three names."""
-_DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
-_GAP = re.compile(r"[\s,\[\]]*")
-
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number from 1, line without its end) of the lines that are not blank, without a byte order mark.
 
     A line over :data:`MAX_LINE` or :data:`MAX_VALUES` is None. A damaged or truncated file raises CorruptError.
     """
-    return _split_lines(read_blocks(path))
+    return split_lines(read_blocks(path))
 
 
 def read_pairs(
@@ -105,38 +99,15 @@ def read_pairs(
         yield line_number, (columns[0], columns[1])
 
 
-def read_json(path: Path, *, allow_truncated: bool | None = None) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
+def read_text(
+    path: Path, expected: str, allow_truncated: bool | None = None, *, as_papers: bool = False
+) -> Iterator[bytes | None]:
+    """Return the blocks of whole lines of a text, None for a line that is too long (:func:`read_blocks`).
 
-    As :func:`read_lines`; with ``allow_truncated`` also the complete lines of a truncated gzip file, and the complete
-    records of a list that breaks off.
-
-    Raises:
-        InputError: the file is another kind of text.
-        CorruptError: a list breaks off, or has what is not JSON; the file is truncated or damaged.
+    InputError if the text is of another kind than ``expected``; of papers it names the source that reads them.
     """
-    blocks = read_blocks(path, allow_truncated=allow_truncated)
-    head, blocks = _checked(path, "JSON", blocks)
-    if _DOCUMENT.match(head):
-        return _split_document(path, blocks, allow_truncated)
-    return _split_lines(blocks)
-
-
-def first_record(path: Path) -> dict[str, Any]:
-    """Return the first object of JSON lines or a list; an empty one if the file is something else."""
-    try:
-        values = (json.loads(text or b"") for _, text in itertools.islice(read_json(path), 100))
-        return next((value for value in values if isinstance(value, dict)), {})
-    except (InputError, ValueError, RecursionError):
-        return {}  # the reader of the records says what is wrong
-
-
-def refuse_unread(path: Path) -> None:
-    """Raise InputError if the first record of a file is none of a paper, but of a format that no source reads."""
-    record = first_record(path)
-    for keys, (kind, remedy) in _UNREAD.items():
-        if {*keys} <= record.keys():
-            raise InputError(f"{path} is {kind}, which is not read as papers", remedy)
+    blocks = checked(path, expected, read_blocks(path, allow_truncated=allow_truncated), as_papers)[1]
+    return _line_blocks(blocks)
 
 
 def refuse_as_parquet(path: Path) -> None:
@@ -144,34 +115,28 @@ def refuse_as_parquet(path: Path) -> None:
     with path.open("rb") as handle:
         is_broken = handle.read(4) in (b"PAR1", b"")
     if not is_broken:
-        _checked(path, "Parquet", read_blocks(path))
+        checked(path, "Parquet", read_blocks(path), as_papers=True)
 
 
-def read_text(path: Path, expected: str, allow_truncated: bool | None = None) -> tuple[bytes, Iterator[bytes | None]]:
-    """Return the first bytes of a text, and its blocks of whole lines, None for a line that is too long.
-
-    InputError if the text is of another kind than ``expected``; see also :func:`read_blocks`.
-    """
-    head, blocks = _checked(path, expected, read_blocks(path, allow_truncated=allow_truncated))
-    return head, _line_blocks(blocks)
+def kind_of_text(path: Path) -> str:
+    """Return what kind of text a file is, such as ``JSON`` or ``a table``; empty if unknown."""
+    head = peek(read_blocks(path))[0]
+    return next((kind for pattern, kind, _ in _TEXTS if re.match(pattern, head)), "")
 
 
-def first_line(path: Path) -> str:
-    """Return the first line of a text that is not blank and not a comment (``#``), or an empty text."""
-    lines = _peek(read_blocks(path))[0].decode("utf-8", "replace").splitlines()
-    return next((line for line in lines if line.strip() and not line.startswith("#")), "")
-
-
-def _checked(path: Path, expected: str, blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+def checked(path: Path, expected: str, blocks: Iterator[bytes], as_papers: bool) -> tuple[bytes, Iterator[bytes]]:
     """Return the first bytes and all blocks; InputError if they are of another kind of text than ``expected``."""
-    head, blocks = _peek(blocks)
+    head, blocks = peek(blocks)
     kind, remedy = next(((kind, remedy) for pattern, kind, remedy in _TEXTS if re.match(pattern, head)), (expected, ""))
     if kind != expected:
+        if " " not in remedy:
+            remedy = f"Give it with --source {remedy}" if as_papers else f"Convert it to {expected.removeprefix('a ')}"
         raise InputError(f"{path} is {kind}, not {expected}", remedy)
     return head, blocks
 
 
-def _split_lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
+def split_lines(blocks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:
+    """Yield (line number from 1, line without its end) of blocks, as :func:`read_lines`."""
     line_number = 0
     for block in _line_blocks(blocks):
         if block is None:
@@ -213,44 +178,7 @@ def _too_long(length: int, pieces: Sequence[bytes]) -> bool:
     return sum(piece.count(mark) for piece in pieces for mark in (b",", b"[", b"{")) > MAX_VALUES
 
 
-def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool | None) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, JSON text) of the values in lists, nested ones too, or one after the other."""
-    decode = json.JSONDecoder().raw_decode
-    utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")  # bad bytes are those of one record
-    text, position, line, depth, ended = "", 0, 1, 0, False
-    while True:
-        start = _GAP.match(text, position).end()  # type: ignore[union-attr]  # it matches the empty text
-        depth += text.count("[", position, start) - text.count("]", position, start)
-        line += text.count("\n", position, start)
-        try:
-            value, position = decode(text, start)
-        except (ValueError, RecursionError):
-            value, position = None, start
-        if not ended and position in (start, len(text)) and len(text) - start <= MAX_LINE:
-            wanted = max(_BLOCK_BYTES, len(text) - start)  # doubles, so that a long value is not read often
-            read = b"".join(_up_to(blocks, wanted))
-            ended = not read
-            text, position = text[start:] + utf8.decode(read, final=ended), 0
-            continue
-        if position == start:
-            if allow_truncated or (start == len(text) and depth <= 0):
-                return
-            found = f"it has {text[start : start + 40]!r}" if start < len(text) else "it breaks off"
-            raise CorruptError(
-                f"{path}:{line} is not complete JSON: {found}",
-                "Correct it, or write a record a line; --allow-truncated keeps the records before",
-            )
-        page = value if isinstance(value, dict) and value.keys() <= {*_PAGE_KEYS} else {}
-        items = next((page[name] for name in _PAGE_KEYS[-3:] if name in page), None)
-        if isinstance(items, list):
-            for item in items:
-                yield line, json.dumps(item).encode()
-        else:
-            yield line, text[start:position].encode("utf-8", "surrogateescape")
-        line += text.count("\n", start, position)
-
-
-def _up_to(blocks: Iterator[bytes], wanted: int) -> Iterator[bytes]:
+def up_to(blocks: Iterator[bytes], wanted: int) -> Iterator[bytes]:
     """Yield blocks of about ``wanted`` bytes together."""
     for block in blocks:
         yield block
@@ -259,9 +187,9 @@ def _up_to(blocks: Iterator[bytes], wanted: int) -> Iterator[bytes]:
             return
 
 
-def _peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+def peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     """Return the first bytes, at least :data:`_HEAD_BYTES` if there are as many, and all blocks."""
-    head = b"".join(_up_to(blocks, _HEAD_BYTES))
+    head = b"".join(up_to(blocks, _HEAD_BYTES))
     return head, itertools.chain([head] if head else [], blocks)
 
 
@@ -277,13 +205,13 @@ def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[
         InputError: its first bytes are those of an archive, a page, or a binary format.
     """
     with given(path).open("rb") as handle:
-        head = handle.read(_BLOCK_BYTES)
+        head = handle.read(BLOCK_BYTES)
     if not head.strip(b"\0"):
         raise EmptyFileError(f"{path} holds no data", "Fetch it again")
     is_packed = head.startswith(_GZIP)
-    head, blocks = _peek(_unpacked(path, allow_truncated) if is_packed else _plain(path))
+    head, blocks = peek(_unpacked(path, allow_truncated) if is_packed else _plain(path))
     for pattern, kind, remedy in _KINDS:
-        if re.match(pattern, head):
+        if re.match(pattern, head.removeprefix(codecs.BOM_UTF8)):
             raise InputError(f"{path} is {kind}", remedy)
     if path.suffix == ".gz" and not is_packed:
         raise CorruptError(f"{path} is not gzip", "If it is plain text, name it without .gz; else fetch it again")
@@ -304,7 +232,7 @@ def _decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
 
 def _plain(path: Path) -> Iterator[bytes]:
     with path.open("rb") as handle:
-        while block := handle.read(_BLOCK_BYTES):
+        while block := handle.read(BLOCK_BYTES):
             yield block
 
 
@@ -320,7 +248,7 @@ def _unpacked(path: Path, allow_truncated: bool | None) -> Iterator[bytes]:
                     if not inside and not data.strip(b"\0"):  # padding after the last member
                         break
                     inside = True
-                    if block := member.decompress(data, _BLOCK_BYTES):
+                    if block := member.decompress(data, BLOCK_BYTES):
                         yield block
                     data = member.unconsumed_tail
                     if member.eof:

@@ -74,6 +74,7 @@ class Csfcube(FileRelease):
     """
 
     source = "csfcube"
+    record = Document
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums."""

@@ -71,6 +71,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
     """A snapshot on disk: its root, or the folder of one of its formats."""
 
     source = "openalex"
+    record = Work
 
     def __post_init__(self) -> None:
         super().__post_init__()

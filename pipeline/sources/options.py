@@ -29,9 +29,7 @@ class Options:
     citations: str | None = setting(
         None, "FILE of citations beside the papers: two columns of ids, the citing paper first"
     )
-    contexts: str | None = setting(
-        None, "FILE of citation contexts, which become the queries: ours, or of S2AG, S2ORC, unarXive"
-    )
+    contexts: str | None = setting(None, "FILE of citation contexts, which become the queries: ours, or of S2AG")
 
 
 @dataclass(frozen=True, kw_only=True)

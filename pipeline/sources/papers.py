@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.csr import Keys, distinct_pairs, offsets_of
+from pipeline.core.errors import InputError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key, id_keys, normalise_all, reference_keys
@@ -29,7 +30,7 @@ from pipeline.sources.base import (
     fingerprint,
     grouped,
 )
-from pipeline.sources.content import refuse_unread
+from pipeline.sources.documents import first_record, refuse_unread
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -70,6 +71,8 @@ class FileRelease(Release):
     """Names of the files below the folder."""
     contents: ClassVar[str] = "files"
     """What the files are, for messages."""
+    record: ClassVar[Any] = None
+    """Struct whose keys are read, if the files are JSON."""
 
     @property
     def root(self) -> Path:
@@ -107,8 +110,31 @@ class FileRelease(Release):
         path = self.root / part
         if path.is_file():  # a part of MTEB is none
             refuse_unread(path)
-        tally = Tally(path, self)
-        return paper_batches(self.papers(tally), tally)
+        tally = Tally(path, self, of_papers=True)
+        return paper_batches(self._with_ids(self.papers(tally), path), tally)
+
+    def _with_ids(self, papers: Iterable[Paper], path: Path) -> Iterator[Paper]:
+        """Yield papers; InputError if there are some, and none has an id."""
+        with_id = without = 0
+        for paper in papers:
+            with_id, without = with_id + bool(paper.id), without + (not paper.id)
+            yield paper
+        if without and not with_id:
+            self._refuse(path, "an id")
+
+    def refuse_untitled(self) -> None:
+        """Raise InputError if the first record has no key of a title."""
+        path = self.files()[0]
+        if self.record and not first_record(path).keys() & {"title", "display_name"}:
+            self._refuse(path, "a title")
+
+    def _refuse(self, path: Path, lacking: str) -> None:
+        found, known = list(first_record(path))[:20], self.record.__struct_encode_fields__ if self.record else ()
+        raise InputError(
+            f"no record of {path} has {lacking}: the first has {', '.join(found) or 'no keys'}"
+            f"{', and read are ' * bool(known)}{', '.join(known)}",
+            "Give the files of this source; --source jsonl reads others, with --columns",
+        )
 
 
 _COMMON_FIELDS = {field.name for field in fields(FileRelease)}

@@ -20,7 +20,8 @@ from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.sources.base import Batch
-from pipeline.sources.content import read_json, refuse_as_parquet
+from pipeline.sources.content import refuse_as_parquet
+from pipeline.sources.documents import read_json
 from pipeline.sources.options import Options
 
 EXAMPLES = 3
@@ -33,12 +34,7 @@ UNREADABLE = ("bad_bibtex", "bad_columns", "bad_json", "bad_utf8", "line_too_lon
 """Reasons for dropping a record that are defects of the input, not rules of a release."""
 
 _YEAR = re.compile(r"(?<![0-9_])[0-9]{4}(?![0-9_])", re.ASCII)
-_LIST = re.compile(r"(?:array\()?[\[({](.*?)[\])}](?:, dtype=\w+\))?", re.DOTALL)
-_ITEM = re.compile(r"""'([^']*)'|"([^"]*)"|([^\s,;|'"\[\]]+)""")
-"""A list that Python, NumPy, JSON or a database wrote as text, and an item of one."""
-_NULLS = ("nan", "None", "null")
-_SEPARATOR = re.compile(r"[;|]|,\s+|,(?=[\w-]+(?:,|\Z))")
-_FLOAT = re.compile(r"([0-9]+)\.0")
+_WORD = re.compile(r"[^\s,;|]+")
 _WORDS = {"str": "a text", "int": "a number", "float": "a number", "bool": "true or false", "array": "a list"}
 """What a value has to be, in words, by its type in messages of :mod:`msgspec`."""
 
@@ -56,11 +52,15 @@ class Tally(Batch):
     """A file while it is read: its options, the line of the present record, counts and examples of bad records.
 
     Readers set ``line``, a line or row from 1, before they yield a record. ``withdrawn`` are ids of dropped papers
-    whose earlier records are dropped too.
+    whose earlier records are dropped too. ``of_papers``: the file is of a source of papers. ``says_dialect``: what is
+    guessed of a table is printed.
     """
 
-    def __init__(self, path: Path, options: Options = _DEFAULTS) -> None:
+    def __init__(
+        self, path: Path, options: Options = _DEFAULTS, *, of_papers: bool = False, says_dialect: bool = False
+    ) -> None:
         super().__init__(read=0)
+        self.of_papers, self.says_dialect = of_papers, of_papers or says_dialect
         self.path, self.options, self.line = path, options, 0
         self.withdrawn: list[str] = []
         self._is_plain = options.markup == "strip"
@@ -74,14 +74,15 @@ class Tally(Batch):
     def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
         """Count a dropped record; the first :data:`EXAMPLES` of a reason become examples."""
         self.drop_expected(reason)
-        self._show(reason, excerpt)
+        self.show(reason, excerpt)
 
     def odd(self, reason: str, value: Any) -> None:
         """Count a value that counts as missing; the first :data:`EXAMPLES` of a reason become examples."""
         self.noted[reason] += 1
-        self._show(reason, f"{value!r:.80}")
+        self.show(reason, f"{value!r:.80}")
 
-    def _show(self, reason: str, excerpt: bytes | str) -> None:
+    def show(self, reason: str, excerpt: bytes | str) -> None:
+        """Keep an excerpt as an example, of the first :data:`EXAMPLES` of a reason."""
         self._shown[reason] += 1
         if self._shown[reason] <= EXAMPLES:
             text = excerpt[:80].decode("utf-8", "replace") if isinstance(excerpt, bytes) else excerpt[:80]
@@ -135,7 +136,8 @@ def read_records(kind: type[_T], tally: Tally) -> Iterator[_T]:
         InputError: the file is of another kind.
         CorruptError: the file is truncated or damaged.
     """
-    decode, lines = msgspec.json.Decoder(kind).decode, read_json(tally.path, allow_truncated=tally.allow_truncated)
+    decode = msgspec.json.Decoder(kind).decode
+    lines = read_json(tally.path, allow_truncated=tally.allow_truncated, as_papers=tally.of_papers)
     for tally.line, line in lines:
         if line is None:
             tally.drop("line_too_long")
@@ -170,7 +172,8 @@ def convert_record(values: Any, kind: type[_T], tally: Tally) -> _T:
     """Return a record of ``kind`` from plain values; only the first field of a struct, which identifies it, is strict.
 
     In the other fields, null and NaN are missing. Numbers in texts, texts of numbers and lists of one text are
-    converted. What cannot be read is missing and counted in ``tally``; a list loses its odd items alone.
+    converted, for the first field too. What cannot be read is missing and counted in ``tally``; a list loses its odd
+    items alone.
 
     Raises:
         msgspec.ValidationError: ``values`` is not a mapping, or its first field cannot be read.
@@ -225,8 +228,10 @@ def _convert_value(value: Any, kind: Any, name: str, odd: _Odd) -> Any:
         return [item for item in converted if item is not None]
     if isinstance(value, Mapping) and struct:
         return _convert_fields(value, struct, odd, odd)
-    if isinstance(value, list) and len(value) == 1 and odd is not _refuse:
+    if isinstance(value, list) and len(value) == 1:  # R writes each value as a list
         return None if _is_missing(value[0]) else _convert_value(value[0], kind, name, odd)
+    if isinstance(value, str) and items is str and _WORD.fullmatch(value):  # and a list of one as its item
+        return [value]
     if str in kinds and _is_whole(value):
         return str(int(value))
     if value not in ("", []):
@@ -240,24 +245,6 @@ def _is_missing(value: Any, odd: _Odd | None = None, name: str = "") -> bool:
     if is_missing and odd:
         odd(f"null in {name}", value)
     return is_missing
-
-
-def plain_id(value: Any) -> str:
-    """Return an id as text, without white space around it; a whole number that was written as 3.0 as 3."""
-    text = str("" if value is None else value).strip()
-    return text[:-2] if _FLOAT.fullmatch(text) else text
-
-
-def split_ids(values: list[Any] | str | int | None, separator: re.Pattern[str] = _SEPARATOR) -> list[str]:
-    """Return the texts of a list, of a list written as text, or between separators, without empty ones."""
-    if isinstance(values, str):
-        if written := _LIST.fullmatch(values.strip()):
-            items = _ITEM.findall(written[1])
-            values = [quoted or double or bare for quoted, double, bare in items if bare not in _NULLS]
-        else:
-            values = separator.split(values)
-    values = values if isinstance(values, list) else [values]
-    return [text for value in values if (text := plain_id(value))]
 
 
 def _is_whole(value: Any) -> bool:

@@ -38,8 +38,8 @@ class Source(NamedTuple):
 SOURCES: dict[str, Source] = {
     "s2orc2020": Source(".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", Gzipped),
     "s2ag": Source(
-        ".s2ag:open_s2ag",
-        "Semantic Scholar: the datasets papers/, abstracts/, citations/, or answers of the Graph API",
+        ".s2ag:S2ag",
+        "Semantic Scholar: the datasets papers/, abstracts/ and citations/",
         S2ag,
     ),
     "openalex": Source(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -27,8 +26,7 @@ from pipeline.sources.base import (
     grouped,
 )
 from pipeline.sources.citations import citation_batches
-from pipeline.sources.collection import JsonLines
-from pipeline.sources.content import first_record
+from pipeline.sources.documents import first_record
 from pipeline.sources.download import RECORD, Catalogue
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
@@ -39,7 +37,6 @@ _T = TypeVar("_T")
 
 _DATE = re.compile(r"(?<![0-9])(20[0-9]{2})-?(0[1-9]|1[0-2])-?([0-3][0-9])(?![0-9])")
 """Date in the name of a file: all files of a data set in a release have one."""
-_JSON_ENDS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".ndjson")
 
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
@@ -47,6 +44,12 @@ ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
 """Datasets of a corpus: memory of the join per byte of a gzip file and of a plain file. Authors, venues and citation
 contexts are not read."""
+
+
+GRAPH_COLUMNS = (
+    "paper_id=paperId,fields=fieldsOfStudy,references=references.paperId,n_inbound=citationCount,doi=externalIds.DOI"
+)
+"""Names of our columns in answers of the Graph API: https://api.semanticscholar.org/api-docs/graph."""
 
 
 class _ExternalIds(msgspec.Struct):
@@ -81,6 +84,7 @@ class S2ag(FileRelease, options.S2ag):
     """A release in folders ``papers``, ``abstracts`` and ``citations``, or in files such as ``papers-*.jsonl.gz``."""
 
     source = "s2ag"
+    record = _Paper
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,6 +97,9 @@ class S2ag(FileRelease, options.S2ag):
 
     def files(self) -> list[Path]:
         """Return the files of the datasets, one after the other; InputError if they are of two releases."""
+        if any("paperId" in first_record(path) for path in [*self.folder.glob("*.json*"), self.folder][:1]):
+            what = f"{self.folder} holds answers of the Graph API, not data sets"
+            raise InputError(what, f"Give them with --source jsonl --columns {GRAPH_COLUMNS}")
         paths = [path for dataset in DATASETS for path in self._files(dataset)]
         dates = sorted({"-".join(found.groups()) for path in paths if (found := _DATE.search(path.name))})
         if len(dates) > 1:
@@ -166,50 +173,6 @@ def _citations(tally: Tally) -> Iterator[tuple[str, str]]:
         else:
             tally.read += 1
             yield str(edge.citingcorpusid), str(edge.citedcorpusid)
-
-
-_GRAPH = {
-    "paper_id": "paperId",
-    "fields": "fieldsOfStudy",
-    "references": "references.paperId",
-    "n_inbound": "citationCount",
-    "doi": "externalIds.DOI",
-}
-"""Names of our columns in answers of the Graph API: https://api.semanticscholar.org/api-docs/graph."""
-
-
-@dataclass(frozen=True)
-class S2Graph(JsonLines, options.S2ag):
-    """Answers of the Graph API, such as ``/paper/batch``: JSON lines or lists; null is a paper it does not know."""
-
-    source = "s2ag"
-    patterns: ClassVar[Sequence[str]] = tuple(f"{place}*{end}" for place in ("", "papers/") for end in _JSON_ENDS)
-    contents = "answers of Semantic Scholar's API"
-
-    @functools.cached_property
-    def names(self) -> dict[str, str]:
-        """Names in the answers, unless the user gives others."""
-        return {name: _GRAPH.get(name, name) if theirs == name else theirs for name, theirs in super().names.items()}
-
-    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
-        kind: Any = dict[str, Any] | None
-        for record in read_records(kind, tally):
-            if record is None:
-                tally.drop_expected("unknown_to_the_api")
-                continue
-            if isinstance(subjects := record.get("s2FieldsOfStudy"), list):
-                subjects = [subject for subject in subjects if isinstance(subject, dict)]
-                of_source = [s for s in subjects if self.fields_from in ("any", s.get("source"))]
-                record["fieldsOfStudy"] = [subject.get("category") for subject in of_source]
-            yield record
-
-
-def open_s2ag(folder: Path, **chosen: Any) -> S2ag | S2Graph:
-    """Return the release in a folder, or a file: answers of the Graph API, which have ``paperId``, or datasets."""
-    datasets = S2ag(folder, **chosen)
-    paths = [path for pattern in S2Graph.patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
-    paths = [folder] if folder.is_file() else paths
-    return S2Graph(folder, **chosen) if paths and "paperId" in first_record(paths[0]) else datasets
 
 
 class _Dataset(msgspec.Struct):

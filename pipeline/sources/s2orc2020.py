@@ -26,6 +26,7 @@ class S2orc2020(FileRelease, Gzipped):
     """A folder of S2ORC metadata shards, gzip or plain, or one of them."""
 
     source = "s2orc2020"
+    record = Record
     patterns = ("metadata_*.jsonl.gz", "metadata_*.jsonl", "metadata/metadata_*.jsonl.gz", "metadata/metadata_*.jsonl")
     contents = "S2ORC metadata"
 

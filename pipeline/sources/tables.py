@@ -1,110 +1,283 @@
-"""Read rows of flat files: tables of text (CSV, TSV) and BibTeX."""
+"""Rows of tables of text (CSV, TSV, columns between spaces) of any tool.
+
+Separator and quoting are decided once, over the whole file: those under which most rows have the same number of cells.
+Titles and comments before a header are skipped.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
-import logging
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError
-from pipeline.core.markup import plain_latex
-from pipeline.sources.content import MAX_LINE, first_line, read_text
+from pipeline.core.progress import say
+from pipeline.sources.content import MAX_LINE, read_text
 from pipeline.sources.records import Tally
 
 SEPARATORS = "\t,;|"
-NULLS = ("NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N")
+NULLS = frozenset({"NaN", "nan", "NA", "N/A", "<NA>", "NaT", "NULL", "null", "None", "\\N"})
 """Cells of pandas, R and databases that stand for a missing value."""
-_BEFORE_HEADER = re.compile(r"(?:\s*\n|sep=.\s*\n|#[^,;\t|\n]*\n)*")
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # what surrogateescape makes of a bad byte
-_ENCLOSED = re.compile(r'\A(?:\{(.*)\}|"(.*)")\Z', re.DOTALL)
-_OPENS, _CLOSES = re.compile(r'(?m)(^|\t)"'), re.compile(r'(?m)"(\t|\r?$)')
+NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What ``surrogateescape`` makes of a bad byte."""
+
+_SPACES = " "
+_MAX_BEFORE = 50
+"""Maximum number of rows before a header: titles, comments and blank rows."""
+_MAX_RETRIED = 1_000
+"""Maximum number of lines that are read again after a quote without end."""
+_TOO_LONG = "\0line too long"
+_LONE_BACKSLASH = re.compile(r'(?<!\\)\\(?:\\\\)*(?![\\"])')
+_NO_ESCAPE = re.compile(r'\\(?!")')
+_SICI = re.compile(r"(?i)(?<=\d\.\d\.[a-z]{2});(?=2)")
+_SEPARATES = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "bars", _SPACES: "white space"}
 
 
-def read_table(tally: Tally, *, header: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a CSV or TSV file as texts by column.
+class Dialect(NamedTuple):
+    """How a file writes its rows.
 
-    The first line tells the separator (tab, comma, semicolon or bar) and, with ``header``, the names of the columns;
-    otherwise they are ``0``, ``1`` and so on. Quotes are doubled or escaped, as at the beginning of the file; in a file
-    with tabs they may also be text. A row with more cells than columns, or with broken quotes, is dropped; cells that
-    it lacks are empty.
+    Attributes:
+        separator: between cells; a space stands for any white space.
+        quote: around cells that have separators or line ends; empty: quotes are text.
+        escape: before a quote that is text; empty: such quotes are doubled.
+        plain_backslashes: whether backslashes before other characters are text.
+        width: number of cells of most rows.
+    """
+
+    separator: str
+    quote: str = '"'
+    escape: str = ""
+    plain_backslashes: bool = False
+    width: int = 1
+
+    def __str__(self) -> str:
+        quotes = "quotes are text" if not self.quote else "quotes escaped by backslashes" if self.escape else ""
+        return f"{_SEPARATES.get(self.separator, repr(self.separator))} between cells{', ' * bool(quotes)}{quotes}"
+
+    def cells(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        """Yield the cells of rows; :class:`csv.Error` is raised for a bad row, and iteration may go on."""
+        if self.separator == _SPACES:
+            return map(str.split, lines)
+        if self.plain_backslashes:
+            lines = (_NO_ESCAPE.sub(r"\\\\", line) for line in lines)
+        csv.field_size_limit(MAX_LINE)
+        return csv.reader(
+            lines,
+            delimiter=self.separator,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            escapechar=self.escape or None,
+            doublequote=not self.escape,
+            skipinitialspace=True,
+            strict=True,
+        )
+
+
+class _Seen:
+    """What a pass over the lines of a file finds."""
+
+    def __init__(self) -> None:
+        self.quotes = self.escapes = self.lone_backslashes = False
+        self.lines = 0
+
+    def lines_of(self, path: Path, allow_truncated: bool | None, as_papers: bool) -> Iterator[str]:
+        """Yield the lines, with their ends; a line that is too long is :data:`_TOO_LONG`."""
+        for block in read_text(path, "a table", allow_truncated, as_papers=as_papers):
+            text = f"{_TOO_LONG}\n" if block is None else block.decode("utf-8", "surrogateescape")
+            if "\r" in text:
+                text = text.replace("\r\n", "\n").replace("\r", " ")
+            self.quotes |= '"' in text
+            if "\\" in text:
+                self.escapes |= '\\"' in text
+                self.lone_backslashes |= _LONE_BACKSLASH.search(text) is not None
+            yield from io.StringIO(text, newline="\n")
+            self.lines += text.count("\n") + (not text.endswith("\n"))
+
+
+def dialect_of(tally: Tally, *, spaces: bool = False) -> Dialect:
+    """Return the dialect of a table; ``spaces``: white space may separate its cells."""
+    path = tally.path
+
+    def lines(seen: _Seen) -> Iterator[str]:
+        return seen.lines_of(path, tally.allow_truncated, tally.of_papers)
+
+    scored = dict[Dialect, int]()
+    usual = "\t" if ".tsv" in path.suffixes else ""
+    for separator in _candidates([*itertools.islice(lines(_Seen()), _MAX_BEFORE)], usual, spaces=spaces):
+        seen = _Seen()
+        dialect, score, bad = _scored(Dialect(separator), lines(seen))
+        if not bad and score == seen.lines and not seen.escapes:
+            return dialect
+        scored[dialect] = score
+        others = [Dialect(separator, escape="\\", plain_backslashes=seen.lone_backslashes)] if seen.escapes else []
+        for other in [*others, Dialect(separator, quote="")] if seen.quotes and separator != _SPACES else []:
+            changed, other_score, _ = _scored(other, lines(_Seen()))
+            scored[changed] = other_score
+        if not bad and max(scored.values()) == score:
+            return dialect
+    return max(scored, key=scored.__getitem__)
+
+
+def _candidates(first: Sequence[str], usual: str, *, spaces: bool) -> str:
+    """Return the separators that the first lines may have: the usual one, then the most frequent in the first row."""
+    if first and (declared := re.fullmatch(r"sep=(.)\s*", first[0])):
+        return declared[1]
+    sample = [_SICI.sub(":", line) for line in first if line.strip()]
+    start = next((line for line in sample if not line.startswith("#")), "")
+    if spaces and not any(separator in start for separator in SEPARATORS):
+        return _SPACES
+    found = [separator for separator in SEPARATORS if any(separator in line for line in sample)]
+    return (
+        "".join(sorted(found, key=lambda separator: (separator == usual, start.count(separator)), reverse=True)) or ","
+    )
+
+
+def _scored(dialect: Dialect, lines: Iterator[str]) -> tuple[Dialect, int, int]:
+    """Return the dialect with the width of most rows, how many have it minus how many do not, and how many do not."""
+    widths, bad, rows = Counter[int](), 0, dialect.cells(lines)
+    while True:
+        try:
+            for row in rows:
+                widths[len(row)] += 1
+            break
+        except csv.Error:
+            bad += 1
+    del widths[0]
+    width, most = max(widths.items(), key=lambda item: (item[0] > 1, item[1], item[0]), default=(1, 0))
+    bad += widths.total() - most
+    return dialect._replace(width=width), most - bad if width > 1 else -1, bad
+
+
+def read_table(
+    tally: Tally,
+    is_header: Callable[[Sequence[str]], bool] | None = None,
+    *,
+    header: bool = True,
+    nulls: Collection[str] = NULLS,
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table as texts by column, missing values (``nulls``) as empty texts.
+
+    The first row that ``is_header`` has the names of the columns, also behind a ``#``. Without one, and with
+    ``header``, it is the first row, behind titles and comments (``#``), of as many cells as most; else the columns are
+    ``0``, ``1`` and so on, which white space may separate. A row with more cells than names, or with a broken quote, is
+    dropped; cells that it lacks are empty.
 
     Raises:
         InputError: a column occurs twice; the file is another kind of text.
         CorruptError: the file is truncated or damaged.
     """
-    head, blocks = read_text(tally.path, "a table", tally.allow_truncated)
-    texts = (block.decode("utf-8", "surrogateescape") if block else '"' for block in blocks)
-    lines = itertools.chain.from_iterable(io.StringIO(text, newline="\n") for text in texts)
-    sample = head.decode("utf-8", "replace")
-    before = len(_BEFORE_HEADER.findall(sample)[0].splitlines()) if header else 0
-    first = sample.split("\n")[before] if header else first_line(tally.path)
-    separator = max(SEPARATORS + (" " if not header else ""), key=first.count)
-    is_quoted = separator != "\t" or 0 < len(_OPENS.findall(sample)) == len(_CLOSES.findall(sample))
-    is_escaped = re.search(r'[^\\]\\"', sample) and not re.search(r'[^,;|\t\n]""[^,;|\t\r\n]', sample)
-    csv.field_size_limit(MAX_LINE)
-    rows = csv.reader(
-        itertools.islice(lines, before, None),
-        delimiter=separator,
-        quoting=csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE,
-        escapechar="\\" if is_escaped and is_quoted else None,
-        doublequote=not is_escaped,
-        skipinitialspace=f'{separator} "' in sample,
-        strict=True,
-    )
-    names = [name.strip() for name in next(rows)] if header else list(map(str, range(first.count(separator) + 1)))
-    if twice := {name for name in names if name and names.count(name) > 1}:
+    dialect = dialect_of(tally, spaces=not header)
+    if tally.says_dialect:
+        _say_once(tally.path, dialect)
+    rows = _rows(tally, dialect)
+    before = list(itertools.islice(rows, _MAX_BEFORE))
+    position = next((at for at, (_, row) in enumerate(before) if is_header and is_header(_plain(row))), None)
+    if position is None and header:
+        position = next((at for at, (_, row) in enumerate(before) if len(row) == dialect.width and _is_data(row)), 0)
+    names = None
+    if position is not None:
+        names, before = _plain(before[position][1]) if before else [], before[position + 1 :]
+    rows = itertools.chain(before, rows)
+    if names is None:
+        rows = (numbered for numbered in rows if _is_data(numbered[1]) or len(numbered[1]) == dialect.width > 1)
+    elif twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise InputError(f"{tally.path} must have each column once, got {min(twice)!r} twice", "Rename one of them")
-    while True:
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            tally.line = before + rows.line_num
-            tally.drop("bad_columns", str(error))
-            continue
-        if row is None:
-            return
-        tally.line = before + rows.line_num
-        if not any(row) or (not header and row[0].startswith("#")):
-            continue
-        text = separator.join(row)
-        if _NOT_UTF8.search(text):
+    return _named(rows, names, nulls, tally)
+
+
+def _plain(row: Sequence[str]) -> list[str]:
+    """Return the cells of a header."""
+    return [row[0].lstrip("# ").strip(), *(cell.strip() for cell in row[1:])]
+
+
+def _is_data(row: Sequence[str]) -> bool:
+    return not row[0].startswith("#")
+
+
+def _named(
+    rows: Iterator[tuple[int, list[str]]], names: Sequence[str] | None, nulls: Collection[str], tally: Tally
+) -> Iterator[dict[str, Any]]:
+    """Yield rows by the names of their columns, None: their numbers."""
+    for tally.line, row in rows:
+        text = "\t".join(row)
+        columns = [*map(str, range(len(row)))] if names is None else names
+        if row[0] == _TOO_LONG:
+            tally.drop("line_too_long")
+        elif NOT_UTF8.search(text):
             tally.drop("bad_utf8", text.encode("utf-8", "surrogateescape"))
-        elif any(row[len(names) :]):
-            tally.drop("bad_columns", f"{len(row)} cells, {len(names)} columns")
-        else:
-            cells = ["" if cell in NULLS else cell for cell in row]
-            yield dict(zip(names, [*cells, *[""] * len(names)], strict=False))
+        elif any(row[len(columns) :]):
+            tally.drop("bad_columns", f"{len(row)} cells, {len(columns)} columns")
+        elif row != names:  # files that were put together repeat their header
+            cells = ["" if cell in nulls else cell for cell in row]
+            yield dict(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=False))
 
 
-def read_bibtex(tally: Tally) -> Iterator[dict[str, Any]]:
-    """Yield the entries of a BibTeX file as plain texts by field; ``paper_id`` is the key of an entry.
+def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Yield line, from 1, and cells of the rows that are not blank; drop and count those that cannot be read.
 
-    LaTeX becomes plain text, ``date`` is the year of entries without ``year``, and ``crossref`` is ignored. The file is
-    held in memory. Entries that cannot be parsed are dropped.
+    A quote without end drops its line alone: the lines behind it are read again, and have to be whole rows.
     """
-    from bibtexparser.entrypoint import parse_string
-    from bibtexparser.model import DuplicateBlockKeyBlock, DuplicateFieldKeyBlock, Entry, ParsingFailedBlock
+    lines = _Seen().lines_of(tally.path, tally.allow_truncated, tally.of_papers)
+    waiting, taken = deque[str](), list[str]()
+    number = again_until = 0
 
-    logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # what it logs is counted here
-    _, blocks = read_text(tally.path, "BibTeX", tally.allow_truncated)
-    library = parse_string(b"".join(block or b"" for block in blocks).decode("utf-8", "surrogateescape"))
-    for block in library.blocks:
-        tally.line = (block.start_line or 0) + 1
-        if isinstance(block, DuplicateBlockKeyBlock | DuplicateFieldKeyBlock):
-            block = block.ignore_error_block  # type: ignore[assignment]  # an entry as it is written
-            for field in block.fields if isinstance(block, Entry) else ():
-                field.value = _ENCLOSED.sub(r"\1\2", str(field.value))
-        if isinstance(block, ParsingFailedBlock):
-            tally.drop("bad_bibtex", block.raw or "")
-        if not isinstance(block, Entry):
-            continue
-        if _NOT_UTF8.search(block.raw or ""):
-            tally.drop("bad_utf8", (block.raw or "").encode("utf-8", "surrogateescape"))
-            continue
-        values = {field.key.lower(): str(field.value) for field in reversed(block.fields)}
-        values = {name: text if name in ("doi", "url") else plain_latex(text) for name, text in values.items()}
-        yield {"year": values.get("date"), **values, "paper_id": block.key}
+    def next_lines() -> Iterator[str]:
+        while True:
+            line = waiting.popleft() if waiting else next(lines, None)
+            if line is None:
+                return
+            taken.append(line)
+            yield line
+
+    while True:
+        cells = dialect.cells(next_lines())
+        try:
+            for row in cells:
+                first = number + 1
+                number += len(taken)
+                joined = _joined_rows(dialect, taken)
+                taken.clear()
+                if not any(row):
+                    continue
+                tally.line = first
+                if first <= again_until and len(row) != dialect.width:
+                    tally.drop("bad_columns", f"{len(row)} cells, {dialect.width} columns, behind an open quote")
+                    continue
+                if joined:
+                    tally.noted["rows_within_quotes"] += joined
+                    tally.show("rows_within_quotes", dialect.separator.join(row))
+                yield first, row
+            return
+        except csv.Error as error:
+            tally.line = number + 1
+            tally.drop("bad_columns", str(error))
+            if len(taken) > _MAX_RETRIED:
+                tally.read, tally.dropped["bad_columns"] = (
+                    count + len(taken) - 1 for count in (tally.read, tally.dropped["bad_columns"])
+                )
+                number += len(taken)
+            else:
+                waiting.extendleft(reversed(taken[1:]))
+                again_until = max(again_until, number + len(taken))
+                number += 1
+            taken.clear()
+
+
+def _joined_rows(dialect: Dialect, lines: Sequence[str]) -> int:
+    """Return how many of the lines within a row seem to be whole rows, as behind a quote that is text."""
+    of_cells = [line.split(dialect.separator) for line in lines[1:-1]]
+    return sum(len(cells) == dialect.width > 1 and bool(re.fullmatch(r"\S+", cells[0])) for cells in of_cells)
+
+
+_said = set[tuple[Path, Dialect]]()
+
+
+def _say_once(path: Path, dialect: Dialect) -> None:
+    """Print the dialect of a file, unless another of its folder has the same."""
+    if (path.parent, dialect) not in _said:
+        _said.add((path.parent, dialect))
+        say(f"{path.name}: {dialect}")

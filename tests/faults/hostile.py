@@ -91,10 +91,10 @@ LINES: Mapping[bytes, str] = {
 VALUES: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
     "s2orc2020": {
         "no_paper_id": [{"paper_id": ""}, {"paper_id": None}],
-        "wrong_type": [{"paper_id": ["3"]}, {"paper_id": True}],
+        "wrong_type": [{"paper_id": ["3", "4"]}, {"paper_id": True}],
         "abstract not a text": [{"abstract": {"text": "x"}}],
         "year not a year": [{"year": "in press"}, {"year": 1e308 * 10}],
-        "outbound_citations not a list": [{"outbound_citations": "1"}],
+        "outbound_citations not a list": [{"outbound_citations": "1; 2"}],
         "null in outbound_citations": [{"outbound_citations": ["1", None]}],
         "impossible_year": [{"year": 10**30}, {"year": -5}],
         "references_repeated_or_self": [{"outbound_citations": ["1", 1]}],
@@ -123,7 +123,7 @@ VALUES: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
     },
     "jsonl": {
         "no_paper_id": [{"paper_id": ""}],
-        "wrong_type": [{"paper_id": ["3"]}],
+        "wrong_type": [{"paper_id": ["3", "4"]}],
         "year not a year": [{"year": True}, {"year": "20199"}, {"year": 2019.5}, {"year": "in press"}],
         "n_inbound not a number": [{"n_inbound": 2**31}, {"n_inbound": "many"}],
         "references not a text": [{"references": [{"id": 1}]}],

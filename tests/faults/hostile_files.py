@@ -110,7 +110,13 @@ FLAT: list[tuple[str, str, bytes, Mapping[str, int] | None, str]] = [
     ("bibtex", "broken.bib", b"@misc{a, title={A}}\n@misc{b}\n@misc{c, title={C", {"bad_bibtex": 1}, ""),
     ("bibtex", "latin1.bib", b"@misc{a, title={A}}\n@misc{b, title={\xe9}}", {"bad_utf8": 1}, ""),
     ("bibtex", "json.bib", PAPERS, None, "--source jsonl"),
-    ("s2ag", "batch.json", b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]', {"unknown_to_the_api": 1}, ""),
+    (
+        "s2ag",
+        "batch.json",
+        b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]',
+        None,
+        "--columns paper_id=paperId",
+    ),
     ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", {}, ""),
     ("jsonl", "few.jsonl", line({"paper_id": "1", "title": "A", "references": [f"x{n}" for n in range(30)]}), {}, ""),
     ("jsonl", "tldrs.jsonl", line({"corpusid": 1, "model": "m", "text": "t"}), None, "the tldrs of S2AG"),
@@ -127,7 +133,7 @@ CONTEXTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("no-year.txt", _CONTEXT + line({"context": "x", "cited": "1"}), {"context_without_year": 1}, ""),
     ("year.txt", _CONTEXT + line({"context": "x", "cited": "1", "year": "n.d."}), {"year not a year": 1}, ""),
     ("s2ag.txt", _CONTEXT + line(_EDGE | {"contexts": ["a", None]}), {"no_context": 1}, ""),
-    ("s2orc.txt", _CONTEXT + line({"paper_id": "2", "body_text": "text"}), {"body_text not a list": 1}, ""),
+    ("s2orc.txt", line({"paper_id": "2", "body_text": "text"}), None, "is full text"),
     ("s2ag-without.txt", line(_EDGE | {"contexts": None}), None, "must hold a context"),
     ("table.txt", b"context,cited\nAs shown,1\n", None, "is a table, not JSON"),
 ]
@@ -154,7 +160,12 @@ _TABLE = pa.table({"paper_id": ["1", "2", "3"], "title": ["a", "b", "c"]})
 # Parquet files: what is counted, or said.
 PARQUET: list[tuple[str, Files | Callable[[Path], None], Mapping[str, int] | None, str]] = [
     ("a title that is no UTF-8", _parquet(_TABLE.set_column(1, "title", _bad_text())), {"title not UTF-8": 1}, ""),
-    ("ids that are lists", _parquet(_TABLE.set_column(0, "paper_id", [[["1"], ["2"], ["3"]]])), None, "must have"),
+    (
+        "ids that are lists",
+        _parquet(_TABLE.set_column(0, "paper_id", [[["1", "2"], ["2", "3"], ["3", "4"]]])),
+        None,
+        "must have",
+    ),
     ("a null id", _parquet(_TABLE.set_column(0, "paper_id", [["1", None, "3"]])), {"no_paper_id": 1}, ""),
     (
         "infinite years",

@@ -14,7 +14,7 @@ from pipeline.core.errors import InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.beir import Beir, read_judgements
 from tests.cli.run import mdcr
-from tests.releases import write_lines
+from tests.releases import read, write_lines
 
 DOCUMENTS = [{"_id": "d2", "title": "T", "text": "x  y"}, {"_id": "d1", "text": "only text"}, {"_id": ""}]
 QUERIES = [("q9", "later"), ("q1", " first "), ("q5", "unjudged")]
@@ -173,9 +173,36 @@ def test_queries_without_a_text_are_said(tmp_path: Path, capsys: pytest.CaptureF
     assert queries is not None
     assert queries.noted["judged_query_empty"] == 1
     assert "without a text: 1 judged query of" in capsys.readouterr().err
-    write_lines(folder / "queries.jsonl", [{"_id": name, "query": "asked"} for name in ("q1", "q9")])
+    write_lines(folder / "queries.jsonl", [{"_id": name, "text": ""} for name in ("q1", "q9")])
     with pytest.raises(InputError, match="has no text of 2 judged queries"):
         Beir(folder).queries()
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("doc_id", "title", "abstract"), "ids and texts are doc_id, abstract"),
+        (("id", "heading", "contents"), "ids and texts are id, contents"),
+        (("_id", "title", "metadata"), "corpus.jsonl has titles alone"),
+        (("_id", "title", "passage"), "has text or contents .*; the first has _id, passage, title"),
+        (("name", "title", "text"), "has _id or id .*; the first has name, text, title"),
+    ],
+)
+def test_keys_of_other_tools_are_read_and_said_or_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: tuple[str, ...], said: str
+) -> None:
+    folder = write_beir(tmp_path)
+    plain = Beir(folder).identity()
+    write_lines(folder / "corpus.jsonl", [dict(zip(keys, (name, "T", ["a", "b"]), strict=True)) for name in "xy"])
+    assert ("keys" in Beir(folder).identity()) == (keys[0] in ("doc_id", "id"))
+    assert "keys" not in plain
+    if "first has" in said:
+        with pytest.raises(InputError, match=said):
+            read(Beir(folder))
+    else:
+        rows, _ = read(Beir(folder))
+        assert [row["abstract"] for row in rows] == ["" if keys[2] == "metadata" else "a b"] * 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("name", "options", "excluded"), [("cisi", "", 0), ("Quora", "", 2), ("quora", KEEP, 0)])

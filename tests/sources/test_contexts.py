@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import QuerySet
@@ -17,30 +20,16 @@ from tests.releases import write_lines
 from tests.sources.test_hostile import Build
 
 TEXT = "First we cite [1] and [2], as Smith et al. did. Nothing here. Then {{cite:b}} says so."
-SPANS: list[tuple[int, str | None]] = [(14, "a"), (22, "b"), (67, "b"), (70, None)]
-ENTRIES: dict[str, Any] = {
+SPANS = [{"start": start, "ref_id": ref} for start, ref in ((14, "a"), (22, "b"), (67, "b"), (70, None))]
+LINKS: dict[str, Any] = {
     "a": {"link": "11", "ids": {"open_alex_id": "https://openalex.org/W11", "doi": "10.1/A"}},
     "b": {"link": "12", "ids": {"open_alex_id": "https://openalex.org/W12", "doi": "10.1/B"}},
-    "c": {"link": None, "ids": {}},
 }
-SPAN_LISTS = [{"start": start, "end": start + 3, "ref_id": ref} for start, ref in SPANS]
-FULL = {
-    "paper_id": "0704.0001",
-    "body_text": [{"text": TEXT, "cite_spans": SPAN_LISTS}, {"text": None, "cite_spans": None}],
-    "bib_entries": ENTRIES,
-}
-BIBREF = [{"start": start, "attributes": {"ref_id": ref}} for start, ref in SPANS]
-ENTRY = [
-    {"start": 0, "attributes": {"id": "a", "matched_paper_id": 11}},
-    {"start": 0, "attributes": {"id": "b", "matched_paper_id": 12}},
-    {"start": 0, "attributes": {"id": "c"}},
-]
-CONTENT = {
-    "text": TEXT,
-    "annotations": {"bibref": json.dumps([*BIBREF, {"start": 0}]), "bibentry": json.dumps(ENTRY)},
-}
-BODY = {"text": TEXT, "annotations": {"bib_ref": BIBREF}}
-SENTENCES = ["First we cite [1] and [2], as Smith et al. did.", "Then says so."]
+FULL = {"paper_id": "5", "body_text": [{"text": TEXT, "cite_spans": SPANS}], "bib_entries": LINKS}
+REFS = [{"start": span["start"], "attributes": {"ref_id": span["ref_id"]}} for span in SPANS]
+ENTRY = [{"start": 0, "attributes": {"id": ref, "matched_paper_id": paper}} for ref, paper in (("a", 11), ("b", 12))]
+CONTENT = {"text": TEXT, "annotations": {"bibref": json.dumps(REFS), "bibentry": json.dumps(ENTRY)}}
+BODY = {"text": TEXT, "annotations": {"bib_ref": REFS}}
 
 
 def contexts(folder: Path, *records: Any, **names: str) -> QuerySet:
@@ -49,27 +38,27 @@ def contexts(folder: Path, *records: Any, **names: str) -> QuerySet:
 
 
 @pytest.mark.parametrize(
-    ("record", "names", "ids", "year"),
+    ("record", "kind", "ids"),
     [
-        (FULL, {}, ["W11", "W12"], None),
-        (FULL | {"_source_hash": "x"}, {}, ["W11", "W12"], 2007),
-        (FULL | {"_source_hash": "x", "paper_id": "hep-th/9901001"}, {}, ["W11", "W12"], 1999),
-        (FULL, {"cited": "doi"}, ["10.1/A", "10.1/B"], None),
-        (FULL | {"bib_entries": {"a": {"link": "11"}, "b": {"link": "12"}}}, {}, ["11", "12"], None),
-        ({"corpusid": 5, "content": CONTENT}, {}, ["11", "12"], None),
-        ({"corpusid": 5, "body": BODY, "bibliography": {"annotations": {"bib_entry": ENTRY}}}, {}, ["11", "12"], None),
+        (FULL, "open_alex_id", ["W11", "W12"]),
+        (FULL, "doi", ["10.1/A", "10.1/B"]),
+        (FULL, "mag_id", ["11", "12"]),
+        ({"corpusid": 5, "content": CONTENT}, "", ["11", "12"]),
+        ({"corpusid": 5, "body": BODY, "bibliography": {"annotations": {"bib_entry": ENTRY}}}, "", ["11", "12"]),
     ],
 )
-def test_sentences_of_full_text_that_cite(
-    tmp_path: Path, record: dict[str, Any], names: dict[str, str], ids: list[str], year: int | None
+def test_a_script_makes_contexts_of_full_text(
+    tmp_path: Path, record: dict[str, Any], kind: str, ids: list[str]
 ) -> None:
-    found = contexts(tmp_path, record, {"paper_id": "x", "body_text": []}, **names)
-    citing = str(record.get("paper_id", 5))
-    first, second = f"{citing}:0", f"{citing}:1"
-    assert found.texts == dict(zip([first, second], SENTENCES, strict=True))
-    assert list(found.judgements) == [(first, ids[0], 1), (first, ids[1], 1), (second, ids[1], 1)]
-    assert found.origins == dict.fromkeys([first, second], (citing, year))
-    assert found.noted == {"no_context": 1}
+    path = write_lines(tmp_path / "full.jsonl.gz", [record])
+    with pytest.raises(InputError, match="is full text.*docs/full_text_contexts.py"):
+        read_contexts(path, Options(), {})
+    script = Path(__file__).parents[2] / "docs/full_text_contexts.py"
+    made = subprocess.run([sys.executable, script, path, kind], capture_output=True, text=True, check=True)
+    found = contexts(tmp_path, *map(json.loads, made.stdout.splitlines()))
+    first, second = "First we cite [1] and [2], as Smith et al. did.", "Then says so."
+    assert found.texts == {"5:1": first, "5:2": second}
+    assert list(found.judgements) == [("5:1", ids[0], 1), ("5:1", ids[1], 1), ("5:2", ids[1], 1)]
 
 
 def test_contexts_of_s2ag_and_ours_in_one_file(tmp_path: Path) -> None:
@@ -82,35 +71,11 @@ def test_contexts_of_s2ag_and_ours_in_one_file(tmp_path: Path) -> None:
         {"context": "Four.", "cited": ["2", None], "citing": "1", "year": "in 2019", "query_id": "mine"},
         {"context": "Five.", "cited": 2, "year": None, "id": 7},
         {"context": None, "cited": 2},
-        {"body_text": "no list"},
         {"citingcorpusid": 1, "citedcorpusid": 2, "contexts": "Six."},
     )
-    assert found.texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five.", "1:8:0": "Six."}
+    assert found.texts == {"9:0": "One.", "9:2": "Two.", "mine": "Four.", "7": "Five.", "1:7:0": "Six."}
     assert found.origins["mine"] == ("1", 2019)
-    assert found.noted == {"no_context": 4, "no_cited": 1, "null in cited": 1, "body_text not a list": 1}
-
-
-def test_odd_parts_of_full_text_cost_no_other_context(tmp_path: Path) -> None:
-    spans = [{"start": 3, "ref_id": "b"}, {"start": None, "ref_id": "b"}, None, {"ref_id": "b"}]
-    text = {"text": "By [1].", "cite_spans": spans}
-    entry = {"start": 0, "attributes": {"id": "b", "matched_paper_id": 9}}
-    found = contexts(
-        tmp_path,
-        {
-            "paper_id": "x",
-            "body_text": [None, "text", {"text": None}, text],
-            "bib_entries": {"b": {"link": 9}, "c": None},
-        },
-        {"paper_id": "y", "body_text": [text], "bib_entries": None},
-        {
-            "corpusid": 5,
-            "body": {"text": "By [1].", "annotations": {"bib_ref": [{"start": "3", "attributes": {"ref_id": "b"}}, 7]}},
-            "bibliography": {"annotations": {"bib_entry": [entry, {"start": 1, "attributes": None}]}},
-        },
-    )
-    assert sorted(found.judgements) == [("5:0", "9", 1), ("x:0", "9", 1)]
-    noted = {"null in body_text": 1, "body_text not an object": 1, "null in cite_spans": 2, "start not a number": 4}
-    assert found.noted == {**noted, "no_context": 1, "bib_ref not an object": 1}
+    assert found.noted == {"no_context": 3, "no_cited": 1, "null in cited": 1}
 
 
 def test_years_and_dois_of_contexts_are_those_of_the_corpus(

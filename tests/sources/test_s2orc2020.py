@@ -40,7 +40,7 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
 
 def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_LINE", 10_000)
-    monkeypatch.setattr(reading, "_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
     records = [s2orc_record("1"), s2orc_record("2", abstract="z" * 50_000), s2orc_record("3", abstract="w" * 8_000)]
     rows, total = read(S2orc2020(write_s2orc(tmp_path, records)))
     assert [row["paper_id"] for row in rows] == ["1", "3"]

@@ -133,7 +133,9 @@ def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Buil
     write_lines(tmp_path / "a.jsonl", PAPERS)
     (tmp_path / "e.json").write_text(json.dumps([{"a": "7", "b": "10.1/B", "weight": 1}]))
     values = {"citations": str(tmp_path / "e.json")}
-    with pytest.raises(InputError, match=r"e.json:1 must have columns 'citing' and 'cited', got a, b, weight"):
+    with pytest.raises(
+        InputError, match=r"e.json:1 must have two columns, or columns 'citing' and 'cited', got 'a, b, weight'"
+    ):
         build(open_release("jsonl", tmp_path / "a.jsonl", values))
     artifact = build(open_release("jsonl", tmp_path / "a.jsonl", {**values, "columns": "citing=a,cited=b"}))
     assert cited(artifact)["7"] == ["10.1/B"]
@@ -143,11 +145,13 @@ def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Buil
     ("name", "text"),
     [
         ("reversed.csv", "Cited_ID,Citing_ID,weight\n2,1,.5\n3,1,.5\n"),
-        ("headless.csv", "1,2,2019\n1,3,2020\n"),
+        ("headless.csv", "# of us, in 2020\n1,2\n1,3\n"),
         ("floats.csv", "source,target\n1.0,2.0\n1.0,3.0\n"),
         ("dois.csv", "oci,citing,cited\nx,DOI:10.1/A,10.1/b\ny,https://doi.org/10.1/a,10.1/C\n"),
-        ("several.csv", 'citing,cited\n1,"2;3"\n'),
         ("by-paper.json", '{"1": ["2", 3, null], "2": []}'),
+        ("pairs.json", '{"citing": ["1", 1], "cited": ["2", "3"]}'),
+        ("by-column.json", '{"citing": {"0": 1, "1": 1}, "cited": {"0": 2, "1": 3}}'),
+        ("open.csv", "oci,citing,cited\na,omid:br/1 doi:10.1/A,doi:10.1/b omid:br/2\nb,1,doi:10.1/C pmid:4\n"),
     ],
 )
 def test_edge_lists_as_people_have_them(tmp_path: Path, build: Build, name: str, text: str) -> None:
@@ -214,43 +218,6 @@ def test_few_found_references_are_said(tmp_path: Path, build: Build, capsys: pyt
     assert "only 1 of 22 references are papers of this corpus: they must be ids like p0, or DOIs" in said
     build(open_release("jsonl", write_lines(tmp_path / "b.jsonl", records[:10]), {}))
     assert "only" not in capsys.readouterr().err
-
-
-GRAPH = [
-    None,
-    {
-        "paperId": "a",
-        "corpusId": 1,
-        "title": "First",
-        "abstract": None,
-        "year": 2020,
-        "externalIds": {"DOI": "10.1/A"},
-        "references": [{"paperId": "b", "title": "x"}, {"paperId": None}],
-        "citationCount": 4,
-        "s2FieldsOfStudy": [
-            {"category": "Biology", "source": "external"},
-            {"category": "Medicine", "source": "s2-fos-model"},
-        ],
-    },
-    {"paperId": "b", "title": "Second", "references": None, "fieldsOfStudy": ["Physics"]},
-]
-
-
-@pytest.mark.parametrize("name", ["a.json", "papers/a.jsonl", "page.json"])
-def test_answers_of_the_graph_api(tmp_path: Path, name: str) -> None:
-    (tmp_path / "papers").mkdir()
-    lists = {"a.json": json.dumps(GRAPH), "page.json": json.dumps({"total": 3, "data": GRAPH}, indent=1)}
-    (tmp_path / name).write_text(lists.get(name, "\n".join(map(json.dumps, GRAPH))))
-    for folder in (tmp_path, tmp_path / name):
-        rows, total = read(open_release("s2ag", folder, {}))
-        assert [(row["paper_id"], row["title"], row["outbound"], row["n_inbound"]) for row in rows] == [
-            ("a", "First", [id_key("b")], 4),
-            ("b", "Second", [], 0),
-        ]
-        assert rows[0]["fields"] != rows[1]["fields"] != 0
-        assert total.dropped == {"unknown_to_the_api": 1}
-    biology = read(open_release("s2ag", tmp_path, {"fields_from": "external"}))[0][0]["fields"]
-    assert biology != rows[0]["fields"] != 0
 
 
 def test_markup_is_stripped_before_anything_is_measured(tmp_path: Path, build: Build) -> None:
