@@ -109,7 +109,7 @@ class Workspace:
             source: kind of the release, such as ``"parquet"``.
             input: folder or file of the release; None: the source needs none.
             corpus: name of the corpus; None: that of the source or of the task.
-            duplicates: ``keep``, ``drop``, or ``merge`` with their citations.
+            duplicates: ``keep`` or ``drop``.
             duplicates_by: ``doi``, ``title`` (and year), or ``doi,title``; None: both.
             **options: of the source, such as ``columns="paper_id=id,title=headline"``, or a mapping of the two.
 

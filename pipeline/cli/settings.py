@@ -105,7 +105,7 @@ class NewCorpus:
     input: Path | None = setting(None, "folder of the release; jsonl, parquet: or one file")
     corpus: str | None = setting(None, "name to give it (default: the source's or the task's)")
     engine: Literal["local", "ray"] = setting("local", "local, or ray: read the parts on a Ray cluster")
-    duplicates: Literal["keep", "drop", "merge"] = setting("keep", "keep, drop, or merge with their citations")
+    duplicates: Literal["keep", "drop"] = setting("keep", "keep or drop")
     duplicates_by: str | None = setting(None, "doi, title (and year), or both (default)")
 
 

@@ -141,7 +141,7 @@ def _distribution(blocks: Iterable[npt.NDArray[Any]], *, among_nonzero: bool = F
 
 def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
     """Return the numbers of papers that duplicate another one, by each rule."""
-    config = DuplicatesConfig("drop")
+    config = DuplicatesConfig()
     short = (attributes["title_chars"] > 0) & (attributes["title_chars"] < config.min_title_chars)
     profile: dict[str, Any] = {
         "with_doi": int(np.count_nonzero(attributes["doi_key"])),
@@ -149,7 +149,7 @@ def _duplicates(attributes: Attributes, memory: int) -> dict[str, Any]:
     }
     for rule, label in (("doi", "same_doi"), ("title", "same_title_and_year")):
         same = groups(attributes, rule, config.min_title_chars, memory)
-        profile[label] = {"groups": len(same.sizes), "extra_papers": same.extra}
+        profile[label] = {"groups": len(same.rows) - same.extra, "extra_papers": same.extra}
     return profile
 
 

@@ -16,9 +16,9 @@ from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, checked_name
-from pipeline.corpus.build import build_corpus, extract
+from pipeline.corpus.build import build_corpus, read_parts
 from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicates
-from pipeline.corpus.extract import part_record
+from pipeline.corpus.parts import part_record, parts_of
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.base import LINK_COLUMNS, Release
 from pipeline.sources.registry import SOURCES, open_release
@@ -41,19 +41,17 @@ class PartsOfRelease(Sharded):
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
         """Return one unit per part; none if there are no other machines, as ``finish`` then reads all parts."""
-        count = len(list(self.release.parts())) if spread else 0
-        return {f"scratch/{part_record(part_number)}": 1 for part_number in range(count)}
+        return {f"scratch/{part_record(number)}": 1 for number, _ in (parts_of(self.release) if spread else ())}
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        """Read the parts of the jobs' units into sorted runs."""
-        parts = list(enumerate(self.release.parts()))
+        """Read the parts of the jobs' units."""
         for job in jobs:
-            job_parts = [part for part in parts if f"scratch/{part_record(part[0])}" in job.units]
-            extract(self.release, job_parts, job.out, resources)
+            parts = [part for part in parts_of(self.release) if f"scratch/{part_record(part[0])}" in job.units]
+            read_parts(self.release, parts, job.out, resources)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
-        """Read the remaining parts, merge the runs and resolve the citations."""
+        """Read the remaining parts, and join them."""
         return build_corpus(self.release, out, resources)
 
 
@@ -71,16 +69,10 @@ def corpus_task(name: str, release: Release) -> Task:
     if release.markup != "keep":  # the identity of corpora with markup does not mention it
         sums["markup"] = release.markup
     config = CorpusConfig(release.source, {**release.identity(), **sums}, release.max_text)
-    if not release.is_joined():
-        # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's, and has the newest record
-        # of a work of OpenAlex; others are unchanged
-        version = 4 if release.source in ("beir", "csfcube", "openalex") else 3
-        return Task("corpus", version, CORPORA, name, config, {}, units=PartsOfRelease(release))
-
-    def run(_inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        return build_corpus(release, out, resources)
-
-    return Task("corpus", 3, CORPORA, name, config, {}, run)
+    # version 4 adds missing.arrow to BEIR's corpora and the given sentences to CSFCube's, and has the newest record of
+    # a work of OpenAlex; others are unchanged
+    version = 4 if release.source in ("beir", "csfcube", "openalex") and not release.is_joined() else 3
+    return Task("corpus", version, CORPORA, name, config, {}, units=PartsOfRelease(release))
 
 
 def corpus_tasks(
@@ -99,7 +91,7 @@ def corpus_tasks(
         folder: folder or file of the release; None: the source needs none.
         options: options of the source, as users type them, or Python values.
         name: name of the corpus; None: that of the source or of the task. Of several tasks, it precedes their names.
-        duplicates: ``keep``, ``drop``, or ``merge`` with their citations.
+        duplicates: ``keep`` or ``drop``.
         duplicates_by: ``doi``, ``title`` (and year), or both with a comma; None: both.
 
     Raises:
@@ -110,7 +102,7 @@ def corpus_tasks(
     if folder and source in SOURCES and not SOURCES[source].has_folder:
         raise InputError(f"source {source} takes no --input, got {folder}", "Leave it out")
     if duplicates == "keep" and duplicates_by:
-        raise InputError("--duplicates-by must go with --duplicates=drop or merge", "Give both, or neither")
+        raise InputError("--duplicates-by must go with --duplicates=drop", "Give both, or neither")
     options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
     if source in SOURCES and SOURCES[source].markup != "keep":  # the origin of corpora with markup does not mention it
         options.setdefault("markup", SOURCES[source].markup)

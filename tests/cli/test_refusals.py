@@ -137,7 +137,7 @@ OF_CORPORA = [
     ("corpus --source synthetic --engine slurm", "--engine must be local or ray, got 'slurm'"),
     (
         "corpus --source synthetic --duplicates dorp",
-        "--duplicates must be keep, drop or merge, got 'dorp'. Did you mean 'drop'?",
+        "--duplicates must be keep or drop, got 'dorp'. Did you mean 'drop'?",
     ),
     ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
     ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "cannot be identified by 'isbn'"),

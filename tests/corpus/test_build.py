@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,16 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import CorruptError
-from pipeline.core.progress import Progress
+from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
+from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus import build, graph, merge
-from pipeline.corpus.arrays import GrowingArray
+from pipeline.corpus import arrays, build, joins, parts, shards
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
 from pipeline.sources import papers as buffer
@@ -88,33 +87,18 @@ def test_memory_shards_and_workers_change_no_byte(tmp_path: Path, monkeypatch: p
     assert len(whole.outputs("papers-*.arrow")) == 8
     parallel = corpus_of(tmp_path / "b", release, workers=2)
     monkeypatch.setattr(buffer, "BATCH_ROWS", 50)
-    monkeypatch.setattr(build, "_RUN_BYTES", 20_000)
-    monkeypatch.setattr(merge, "_MIN_WINDOW_IDS", 3)
-    monkeypatch.setattr(graph, "_BLOCK_BITS", 5)
-    steps = Counter[str]()
+    monkeypatch.setattr(parts, "_RUN_BYTES", 2_000)
+    monkeypatch.setattr(parts, "_LEAST_RUN_BYTES", 0)
+    monkeypatch.setattr(joins, "_STREAMED", 100)
+    runs = set[str]()
 
-    class Counted(Progress):
-        def __init__(self, total: int | None, what: str, unit: str) -> None:
-            super().__init__(total, what, unit)
-            self.what = what
+    def write_run(scratch: Path, run: int, *arguments: Any, write: Any = parts._write_run) -> None:
+        runs.add(f"{run}")
+        write(scratch, run, *arguments)
 
-        def add(self, count: int, note: str = "") -> None:
-            steps[self.what] += 1
-
-    def write_arrow(path: Path, *arguments: Any, write: Any = files.write_arrow) -> int:
-        steps[path.name.partition("-")[0]] += 1
-        return write(path, *arguments)
-
-    def window_ends(*arguments: Any, ends: Any = merge._window_ends) -> Any:
-        steps["window"] += 1
-        return ends(*arguments)
-
-    monkeypatch.setattr(merge, "_window_ends", window_ends)
-    monkeypatch.setattr(graph, "Progress", Counted)
-    monkeypatch.setattr(files, "write_arrow", write_arrow)
-    tight = corpus_of(tmp_path / "c", release, memory=12_000)
-    least = {"run": 6, "window": 6, "corpus: citations": 6 * 8, "corpus: cited by": 6}
-    assert all(steps[what] > count for what, count in least.items()), steps
+    monkeypatch.setattr(parts, "_write_run", write_run)
+    tight = corpus_of(tmp_path / "c", release, memory=2**26)
+    assert len(runs) > 5
     assert contents(whole) == contents(parallel) == contents(tight)
     assert whole.manifest.counts == parallel.manifest.counts == tight.manifest.counts
     check_against_oracle(tight, records)
@@ -126,10 +110,10 @@ def test_a_shard_of_long_texts_is_written_in_blocks_with_the_same_papers(
     records = random_s2orc(400, seed=21)
     release = write_s2orc(tmp_path / "release", [*records, *records[:30]], parts=3)
     monkeypatch.setattr(build, "SHARD_ROWS", 128)
-    monkeypatch.setattr(merge, "_BLOCK_BYTES", 2_000)
+    monkeypatch.setattr(shards, "_BLOCK_BYTES", 2_000)
     artifact = corpus_of(tmp_path, release)
-    shards = [pa.ipc.open_file(artifact.file(output.path)) for output in artifact.outputs("papers-*.arrow")]
-    assert sum(shard.num_record_batches for shard in shards) > 8
+    tables = [pa.ipc.open_file(artifact.file(output.path)) for output in artifact.outputs("papers-*.arrow")]
+    assert sum(table.num_record_batches for table in tables) > 8
     assert artifact.manifest.counts["dropped"] == {"duplicate_id": 30}
     check_against_oracle(artifact, records)
 
@@ -157,28 +141,47 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
     release = write_s2orc(tmp_path / "release", [*records, *records[:40]], parts=3)
     monkeypatch.setattr(build, "SHARD_ROWS", 128)
     whole = corpus_of(tmp_path / "a", release)
-    monkeypatch.setattr(build, "_RUN_BYTES", 50_000)
+    read = S2orc2020.read
     stamps: dict[str, int] = {}
-    for owner, name, at in ((Workdir, "file", "papers-00003.arrow"), (GrowingArray, "append", "outgoing-indices.bin")):
-        method = getattr(owner, name)
 
-        def stop(self: Any, argument: Any, method: Any = method, at: str = at) -> Any:
-            if at in (self.path.name, argument if isinstance(argument, str) else ""):
-                raise KeyboardInterrupt
-            return method(self, argument)
+    def stop_reading(self: S2orc2020, part: str) -> Any:
+        yield from itertools.islice(read(self, part), 1 if part == self.parts()[-1] else None)
+        if part == self.parts()[-1]:
+            raise KeyboardInterrupt
 
+    def stop_joining(out: Workdir, name: str, *arguments: Any, write: Any = arrays.write_graph) -> int:
+        if name == "incoming":
+            raise KeyboardInterrupt
+        return write(out, name, *arguments)
+
+    def stop_writing(self: Workdir, name: str, file: Any = Workdir.file) -> Any:
+        if name == "papers-00003.arrow":
+            raise KeyboardInterrupt
+        return file(self, name)
+
+    stops = ((S2orc2020, "read", stop_reading), (build, "write_graph", stop_joining), (Workdir, "file", stop_writing))
+    for (owner, name, stop), pattern, count in zip(
+        stops, ("part-*.json", "part-*.json", "papers-*.arrow"), (2, 3, 4), strict=True
+    ):
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(owner, name, stop)
             corpus_of(tmp_path / "b", release)
-        shards = {path.name: path.stat().st_ino for path in (tmp_path / "b").rglob("papers-*.arrow")}
-        assert len(shards) == (4 if owner is Workdir else 5)
-        assert stamps.items() <= shards.items()
-        stamps = shards
+        finished = {path.name: path.stat().st_ino for path in (tmp_path / "b").rglob(pattern)}
+        assert len(finished) == count
+        assert {name: inode for name, inode in stamps.items() if name in finished}.items() <= finished.items()
+        stamps = finished
     resumed = corpus_of(tmp_path / "b", release, workers=2)
     assert {name: (resumed.path / name).stat().st_ino for name in stamps} == stamps
     assert contents(resumed) == contents(whole)
     assert resumed.manifest.counts == whole.manifest.counts
     assert resumed.manifest.counts["dropped"] == {"duplicate_id": 40}
+
+
+def test_two_papers_with_one_key_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "id_keys", lambda ids: id_keys(ids) % np.uint64(199))
+    release = write_s2orc(tmp_path / "release", [s2orc_record(str(number)) for number in range(200)])
+    with pytest.raises(StageError, match="two paper ids share one 64-bit key: '(0|199)' and '(0|199)'"):
+        corpus_of(tmp_path, release)
 
 
 def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) -> None:

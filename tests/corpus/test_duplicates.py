@@ -63,52 +63,45 @@ def stands_for(records: list[Record], rules: tuple[str, ...] = ("doi", "title"))
     return {i: min(group, key=rank) for group in groups_of(records, rules) for i in group}
 
 
-def make(root: Path, records: list[Record], action: str | None = None, **config: Any) -> Artifact:
+def make(root: Path, records: list[Record], rules: DuplicatesConfig | None = None) -> Artifact:
     task = corpus_task("c", S2orc2020(write_s2orc(root / "release", records, parts=2)))
-    if action:
-        task = without_duplicates_task(task, DuplicatesConfig(action, **config))  # type: ignore[arg-type]
+    if rules:
+        task = without_duplicates_task(task, rules)
     return Runner(root, Resources(2**30, 1)).make(task)
 
 
 @pytest.mark.parametrize("rules", [("doi",), ("title",), ("doi", "title")])
-@pytest.mark.parametrize("memory", [1_000, 2**30])
-def test_groups_are_what_plain_python_says(tmp_path: Path, rules: tuple[str, ...], memory: int) -> None:
+def test_groups_are_what_plain_python_says(tmp_path: Path, rules: tuple[str, ...]) -> None:
     records = random_records(300, seed=8)
     corpus = Corpus(make(tmp_path, records))
-    duplicates = find_duplicates(corpus.attributes, DuplicatesConfig("drop", rules), memory)
+    duplicates = find_duplicates(corpus.attributes, DuplicatesConfig(rules=rules), 2**28)
     expected = {i: best for i, best in stands_for(records, rules).items() if i != best}
     assert dict(zip(corpus.ids(duplicates.rows), corpus.ids(duplicates.kept), strict=True)) == expected
     assert len(expected) > 30
     for rule in rules:
         extra = sum(len(group) - 1 for group in groups_of(records, (rule,)))
-        assert groups(corpus.attributes, rule, 20, memory).extra == extra
+        assert groups(corpus.attributes, rule, 20, 2**28).extra == extra
 
 
-@pytest.mark.parametrize("action", ["drop", "merge"])
-def test_the_corpus_without_duplicates(tmp_path: Path, action: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_corpus_without_duplicates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "SHARD_ROWS", 64)
     monkeypatch.setattr(duplicates, "_BLOCK_PAPERS", 50)
     records = random_records(400, seed=9)
     papers, stands = papers_of(records), stands_for(records)
-    artifact = make(tmp_path, records, action)
+    artifact = make(tmp_path, records, DuplicatesConfig())
     corpus, counts = Corpus(artifact), artifact.manifest.counts
     kept = [i for i in papers if stands.get(i, i) == i]
     assert corpus.ids(np.arange(len(corpus))) == kept
     assert corpus.shards == -(-len(kept) // 64)
     row = {i: n for n, i in enumerate(kept)}
-    into = {i: row[stands.get(i, i)] if action == "merge" else row.get(i) for i in papers}
-    pairs = {(into[i], into[c]) for i, p in papers.items() for c in p["out"] if c in papers}
-    edges = sorted((a, b) for a, b in pairs if a is not None and b is not None and a != b)
+    edges = sorted((row[i], row[c]) for i in kept for c in papers[i]["out"] if c in row)
     assert edges_of(corpus.outgoing, corpus) == edges
     assert edges_of(corpus.incoming, corpus) == sorted((b, a) for a, b in edges)
     attributes = corpus.attributes
     texts = corpus.take(np.arange(len(corpus)), ["title", "abstract", "fields", "n_outbound"]).to_pylist()
     for n, i in enumerate(kept):
-        group = [papers[j] for j in papers if into[j] == n]
-        listed = len(corpus.outgoing.of(n)) if action == "merge" else 0
-        outbound = max(listed, *(len(paper["out"]) for paper in group))
-        assert attributes["n_outbound"][n] == texts[n]["n_outbound"] == outbound
-        assert set(texts[n]["fields"]) == {field for paper in group for field in paper["fields"]}
+        assert attributes["n_outbound"][n] == texts[n]["n_outbound"] == len(papers[i]["out"])
+        assert set(texts[n]["fields"]) == {*papers[i]["fields"]}
         for name in ("title", "abstract"):
             assert texts[n][name] == papers[i][name]
             assert attributes[f"{name}_chars"][n] == len(papers[i][name])
@@ -128,14 +121,14 @@ def test_short_titles_missing_years_and_missing_dois_are_no_duplicates(tmp_path:
         s2orc_record("5", title=long, year=2018, doi=""),
         s2orc_record("6", title="THE SAME TITLE, in full length!", year=2019, doi="n/a"),
     ]
-    assert len(Corpus(make(tmp_path / "a", records, "drop"))) == 6
-    assert len(Corpus(make(tmp_path / "b", [*records, s2orc_record("7", title=long)], "drop"))) == 6
-    assert len(Corpus(make(tmp_path / "c", records, "drop", min_title_chars=5))) == 5
+    assert len(Corpus(make(tmp_path / "a", records, DuplicatesConfig()))) == 6
+    assert len(Corpus(make(tmp_path / "b", [*records, s2orc_record("7", title=long)], DuplicatesConfig()))) == 6
+    assert len(Corpus(make(tmp_path / "c", records, DuplicatesConfig(min_title_chars=5)))) == 5
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [(("dorp",), "Did you mean 'drop'"), (("join",), "Choose keep, drop or merge"), (("drop", ("isbn",)), "by 'isbn'")],
+    [(("dorp",), "Did you mean 'drop'"), (("merge",), "Choose keep or drop"), (("drop", ("isbn",)), "by 'isbn'")],
 )
 def test_settings_are_checked(settings: tuple[Any, ...], message: str) -> None:
     with pytest.raises(InputError, match=message):
