@@ -151,10 +151,10 @@ class Joins:
 
     def resolve(self) -> None:
         """Find the papers that are cited; after :meth:`papers`."""
-        references = "SELECT c.rowid::UBIGINT AS citing, unnest(outbound) AS cited FROM papers JOIN corpus c USING (place)"
+        cited = "unnest(outbound) AS cited FROM papers JOIN corpus c USING (place)"
         if self._is_joined:
-            of_refs = "FROM listed l JOIN corpus c ON l.citing = ref WHERE l.citing <> l.cited"
-            references = f"SELECT c.rowid::UBIGINT AS citing, l.cited {of_refs}"
+            cited = "l.cited FROM listed l JOIN corpus c ON l.citing = ref WHERE l.citing <> l.cited"
+        references = f"SELECT c.rowid::UBIGINT AS citing, {cited}"
         self._db.execute("SET preserve_insertion_order = false")
         self._db.execute(_LINKS.replace("$references", references))
 

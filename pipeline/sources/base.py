@@ -176,10 +176,6 @@ class Release(Options, ABC):
         """Return whether the papers have to be joined with other tables."""
         return self.citations is not None
 
-    def joined_bytes(self) -> int:
-        """Return the approximate memory of all papers and citations together, in bytes; 0 if unknown."""
-        return 0
-
     def __post_init__(self) -> None:
         require_known(self.markup, MARKUP, f"--markup must be keep or strip, got {self.markup!r}")
         _ = self.names  # refuses a bad mapping before files are searched

@@ -87,10 +87,6 @@ class FileRelease(Release):
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the papers of one file, those without an id too; count dropped records in ``tally``."""
 
-    def joined_bytes(self) -> int:
-        """Return the approximate memory of all papers and their references together, in bytes."""
-        return sum(path.stat().st_size * (4 if path.suffix == ".gz" else 2) for path in self.files())
-
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings."""
         settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _COMMON_FIELDS}

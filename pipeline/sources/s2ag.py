@@ -41,9 +41,8 @@ _DATE = re.compile(r"(?<![0-9])(20[0-9]{2})-?(0[1-9]|1[0-2])-?([0-3][0-9])(?![0-
 ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 """The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
 
-DATASETS = {"papers": (1.5, 0.4), "abstracts": (3.0, 1.0), "citations": (0.6, 0.2)}
-"""Datasets of a corpus: memory of the join per byte of a gzip file and of a plain file. Authors, venues and citation
-contexts are not read."""
+DATASETS = ("papers", "abstracts", "citations")
+"""Datasets of a corpus; authors, venues and citation contexts are not read."""
 
 
 GRAPH_COLUMNS = (
@@ -117,15 +116,6 @@ class S2ag(FileRelease, options.S2ag):
     def is_joined(self) -> bool:
         """Return True: papers, abstracts and citations are tables."""
         return True
-
-    def joined_bytes(self) -> int:
-        """Return the approximate memory of the join of the three datasets, in bytes."""
-        sizes = [
-            path.stat().st_size * factors[path.suffix != ".gz"]
-            for dataset, factors in DATASETS.items()
-            for path in self._files(dataset)
-        ]
-        return int(sum(sizes))
 
     def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
         """Yield the batches of one file."""

@@ -44,17 +44,18 @@ def test_s2ag_is_fetched_built_and_described(tmp_path: Path) -> None:
     build = ["corpus", "--source", "s2ag", "--input", str(folder)]
     whole = mdcr_json(tmp_path, *build)
     assert whole["counts"]["kept"] == 300
-    distinct = mdcr_json(tmp_path, *build, *flags("--corpus distinct --duplicates drop --memory 512M --workers 2"))
+    distinct = mdcr_json(tmp_path, *build, *flags("--corpus fewer --duplicates drop --memory 512M --workers 2"))
     extra = mdcr_json(tmp_path, *flags("show corpus --corpus s2ag"))["duplicates"]["same_title_and_year"][
         "extra_papers"
     ]
     assert distinct["counts"]["dropped"] == {"duplicate_doi": 0, "duplicate_title_and_year": extra}
     assert extra > 10
-    shown = mdcr(tmp_path, *flags("show corpus --corpus distinct"))
+    shown = mdcr(tmp_path, *flags("show corpus --corpus fewer"))
     assert re.search(rf"papers +{distinct['counts']['kept']:,}\s", shown.stdout)
     listed = mdcr_json(tmp_path, *flags("show corpora"))["corpora"]
-    assert [(row["corpus"], row["papers"]) for row in listed] == [("distinct", distinct["counts"]["kept"]), ("s2ag", 300)]
-    pools = mdcr_json(tmp_path, *flags("pool --corpus distinct --year 2019 --size all --queries 5 --samples 1"))["pools"]
+    kept = distinct["counts"]["kept"]
+    assert [(row["corpus"], row["papers"]) for row in listed] == [("fewer", kept), ("s2ag", 300)]
+    pools = mdcr_json(tmp_path, *flags("pool --corpus fewer --year 2019 --size all --queries 5 --samples 1"))["pools"]
     assert pools[0]["counts"]["queries"] == 5
 
 
