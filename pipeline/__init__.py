@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pipeline.scores.summary import summarise
     from pipeline.sources.registry import Source
     from pipeline.sources.registry import register as register_source
+    from pipeline.studies import kit as study
     from pipeline.studies.base import register as register_study
 
 __version__ = "0.1.0"
@@ -38,6 +39,9 @@ _WHERE = {
 }
 """Modules of the Python interface below ``pipeline``, and what a name is called there, if otherwise."""
 
+_MODULES = {"plot": "scores.plot", "study": "studies.kit"}
+"""Names of the Python interface that are modules."""
+
 __all__ = [
     "Draws",
     "Source",
@@ -51,6 +55,7 @@ __all__ = [
     "register_measure",
     "register_source",
     "register_study",
+    "study",
     "summarise",
     "tables",
 ]
@@ -65,8 +70,8 @@ def _checked(function: Any) -> Any:
 
 def __getattr__(name: str) -> Any:
     """Import the Python interface on first use, so that ``import pipeline`` and ``mdcr --help`` are instant."""
-    if name == "plot":
-        return importlib.import_module("pipeline.scores.plot")
+    if name in _MODULES:
+        return importlib.import_module(f"pipeline.{_MODULES[name]}")
     if name in _WHERE:
         module, _, own_name = _WHERE[name].partition(":")
         value = getattr(importlib.import_module(f"pipeline.{module}"), own_name or name)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError, require_known
-from pipeline.scores.page.parts import Part
+from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.tables import Table
 from pipeline.studies.recipe import RECIPES
 
@@ -18,29 +18,21 @@ if TYPE_CHECKING:
     from pipeline.core.task import Task
 
 
-@dataclass(frozen=True)
-class StudyFigure:
-    """A figure of a study.
-
-    Attributes:
-        name: stem of its files.
-        draw: ``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`).
-    """
-
-    name: str
-    draw: Callable[[Any], Any]
+Draw = Callable[[Any], Any]
+"""``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`)."""
 
 
 @dataclass(frozen=True)
-class StudyResult:
+class Report:
     """Results of a study.
 
     Attributes:
         tables: tables, in order of the page.
-        figures: figures, in order of the page.
+        charts: charts of the page by name; each view is also a file ``NAME-VIEW``.
+        figures: further figures by the stem of their files.
         sources: folder names of the artifacts that the results come from.
         files: further text files of the study, content by name.
-        parts: further parts of its page: charts, a browser of queries.
+        parts: further parts of its page: charts that are no files, a browser of queries.
         copies: further files of the study, copied from artifacts, path by name.
         findings: what the figures show, sentences from its main table and its tests; empty: none.
         best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
@@ -48,14 +40,49 @@ class StudyResult:
     """
 
     tables: Sequence[Table]
-    figures: Sequence[StudyFigure] = ()
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    figures: Mapping[str, Draw] = field(default_factory=dict)
     sources: Sequence[str] = ()
-    files: dict[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
-    copies: dict[str, Path] = field(default_factory=dict)
+    copies: Mapping[str, Path] = field(default_factory=dict)
     findings: Sequence[str] = ()
     best: str = ""
     tables_first: bool = False
+
+
+@dataclass(frozen=True)
+class StudyFigure:
+    """A figure of a :class:`StudyResult`."""
+
+    name: str
+    draw: Draw
+    charted: bool = False
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """A :class:`Report` of a study that is not on the kit yet."""
+
+    tables: Sequence[Table]
+    figures: Sequence[StudyFigure] = ()
+    sources: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    parts: Sequence[Part] = ()
+    copies: Mapping[str, Path] = field(default_factory=dict)
+    findings: Sequence[str] = ()
+    best: str = ""
+    tables_first: bool = False
+
+    @property
+    def report(self) -> Report:
+        """The report."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return Report(**values | {"figures": {figure.name: figure.draw for figure in self.figures}})
+
+
+Steps = Generator[Sequence["Task"], Any, Report]
+"""What a study does: it yields lists of tasks, gets the artifacts of each, in their order, and returns its report."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +94,8 @@ class Study:
         summary: one line for the list of ``mdcr study``.
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
             line. Other fields that name systems are marked (:data:`pipeline.studies.recipe.REPLACED`).
-        batches: ``batches(workspace, recipe)`` yields lists of tasks; each is made before the next is requested.
-        results: ``results(workspace, recipe)`` reads the artifacts and returns the tables and figures.
+        steps: ``steps(workspace, recipe)``, a generator (:data:`Steps`). In a plan it gets no artifacts: the plan ends
+            where it reads one that is not made.
         listing: ``listing(recipe)`` returns the contents of the input, rows for ``--list``; None: nothing to list.
         needs: remedy if the corpus or input of the recipe is missing: what it is, and the command that fetches it.
             Empty: any corpus can be used.
@@ -78,8 +105,7 @@ class Study:
     name: str
     summary: str
     recipe: type[Any]
-    batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]]
-    results: Callable[[Workspace, Any], StudyResult]
+    steps: Callable[[Workspace, Any], Steps]
     listing: Callable[[Any], Sequence[dict[str, Any]]] | None = None
     needs: str = ""
     own_recipe: Path | None = None
@@ -88,6 +114,24 @@ class Study:
     def default_recipe(self) -> Path:
         """The recipe used without ``--recipe``; it has the study's name."""
         return self.own_recipe or RECIPES / f"{self.name}.toml"
+
+
+def old_study(
+    name: str,
+    summary: str,
+    recipe: type[Any],
+    batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]],
+    results: Callable[[Workspace, Any], StudyResult],
+    **further: Any,
+) -> Study:
+    """Return a study that is not on the kit yet: it computes its tasks once to make them and once to read them."""
+
+    def steps(workspace: Workspace, recipe: Any) -> Steps:
+        yield from batches(workspace, recipe)
+        yield ()  # a plan ends here
+        return results(workspace, recipe).report
+
+    return Study(name, summary, recipe, steps, **further)
 
 
 def no_tasks(_workspace: Workspace, _recipe: Any) -> Iterator[Sequence[Task]]:
@@ -110,16 +154,16 @@ STUDIES = {
     "card": ".leaderboard.card",
     "audit": ".audit.study",
     "overlap": ".overlap",
-    "crossover": ".crossover.study",
+    "crossover": ".crossover",
     "multi_format": "pipeline.train.multi_format",
 }
-"""The modules of the studies, each with a ``STUDY``, imported when one is run; a leading dot means this package."""
+"""The modules of the studies, imported when one is run; a leading dot means this package."""
 
 
 def register(name: str, module: str) -> None:
     """Add a study of another package, for ``mdcr study NAME``; InputError if the name is taken.
 
-    ``module`` has the study as ``STUDY``; it is imported when a study is run, or when studies are listed.
+    ``module`` has the :class:`Study` of that name; it is imported when a study is run, or when studies are listed.
     """
     if STUDIES.setdefault(name, module) != module:
         raise InputError(f"there is a study {name!r} already", "Give yours another name")
@@ -133,9 +177,9 @@ def find(name: str) -> Study:
     """
     require_known(name, STUDIES, f"there is no study {name!r}")
     try:
-        study: Study = importlib.import_module(STUDIES[name], __package__).STUDY
-    except (ImportError, AttributeError) as error:
+        module = importlib.import_module(STUDIES[name], __package__)
+        return next(study for study in vars(module).values() if isinstance(study, Study) and study.name == name)
+    except (ImportError, StopIteration) as error:
         raise InputError(
             f"the study {name} ({STUDIES[name]}) cannot be loaded ({error})", "Repair its package"
         ) from error
-    return study

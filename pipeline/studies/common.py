@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.encode.names import walk
 from pipeline.measure.design import Draws
 from pipeline.measure.statistics import UNKNOWN, Interval
@@ -33,9 +32,11 @@ from pipeline.scores.tables import Cell, Column, Form, Value, percent, points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
-from pipeline.stages.titles import UNTUNED, stored_names
 from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult
+from pipeline.studies.pools import OwnPool
+from pipeline.studies.scored import check_baseline as check_baseline
+from pipeline.studies.scored import named_by as named_by
 
 
 def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
@@ -111,21 +112,6 @@ def pool_result(
     )
 
 
-def check_baseline(baseline: str, systems: str) -> None:
-    """Raise InputError if the baseline is not one of the systems."""
-    names = stored_names(systems)
-    if named_by(baseline.partition(" (")[0], names) not in names:
-        problem = f"the baseline must be one of {', '.join(names)}, got {baseline!r}"
-        require_known(baseline, names, problem, f"Write --set=baseline={names[0]}")
-
-
-def named_by(name: str, systems: Iterable[str]) -> str:
-    """Return the system that a name means, else the name; ``bm25`` is the tuned or the untuned, where one is there."""
-    (name, *_), names = stored_names(name) or (name,), list(systems)
-    meant = (system for system in names if "bm25" in (name, system) and {name, system} <= {"bm25", TUNED, UNTUNED})
-    return name if name in names else next(meant, name)
-
-
 def require_made(workspace: Workspace, task: Task) -> Artifact:
     """Return the artifact of a task; InputError if it has not been made."""
     if not workspace.runner.published(task):
@@ -133,18 +119,7 @@ def require_made(workspace: Workspace, task: Task) -> Artifact:
     return Artifact.open(workspace.runner.path(task))
 
 
-@dataclass(frozen=True)
-class ExternalPoolConfig(PoolConfig):
-    """Settings of a pool that a study builds. Inherited settings of drawing queries and candidates have no effect."""
-
-    year: int | None = None
-    size: int | Literal["all"] = "all"
-    queries: int | Literal["all"] = "all"
-
-    def __post_init__(self) -> None:
-        """Accept any setting."""
-
-
+ExternalPoolConfig = OwnPool
 BRACKETS = "Brackets: 95% interval."
 NO_GROUP = pl.lit("")
 

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +24,29 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.scores.page.parts import Chart, Page, Part
 from pipeline.scores.page.write import write_index, write_page
-from pipeline.scores.plot import FORMATS, drawing, save
+from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import CUT, Sources
 from pipeline.scores.tables import Table
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import Report, Study
 
 
-def run(workspace: Workspace, study: Study, recipe: Any) -> StudyResult:
+def run(workspace: Workspace, study: Study, recipe: Any) -> Report:
     """Make the missing artifacts of a study, and return its results.
 
     A study that was stopped resumes where it was, and artifacts are shared with other studies and commands.
     """
-    vectors = dict[str, tuple[Task, str]]()
-    for batch in study.batches(workspace, recipe):
-        tasks = list(batch)
+    vectors, steps, made = dict[str, tuple[Task, str]](), study.steps(workspace, recipe), None
+    while True:
+        try:
+            tasks = list(steps.send(made))
+        except StopIteration as end:
+            return _with_cuts(end.value, workspace, vectors.values())
         vectors |= _vectors(tasks)
-        for task, artifact in zip(tasks, workspace.make(tasks), strict=True):
+        made = workspace.make(tasks)
+        for task, artifact in zip(tasks, made, strict=True):
             if task.folder == CORPORA:
                 name_study_corpus(workspace.root, study.name, artifact)
-    return _with_cuts(study.results(workspace, recipe), workspace, vectors.values())
 
 
 def _vectors(tasks: Iterable[Task]) -> dict[str, tuple[Task, str]]:
@@ -59,7 +63,7 @@ def _vectors(tasks: Iterable[Task]) -> dict[str, tuple[Task, str]]:
     return found
 
 
-def _with_cuts(results: StudyResult, workspace: Workspace, vectors: Iterable[tuple[Task, str]]) -> StudyResult:
+def _with_cuts(results: Report, workspace: Workspace, vectors: Iterable[tuple[Task, str]]) -> Report:
     """Return results whose first table says how many texts each encoder cut, unless a table does."""
     made = [(workspace.runner.make(task), role) for task, role in vectors if workspace.runner.published(task)]
     note = Sources([workspace.root]).cuts(made)
@@ -85,22 +89,38 @@ def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
         raise InputError(error.what, study.needs or error.remedy) from error
 
 
+class Unmade(Sequence[Artifact]):
+    """The artifacts of tasks in a plan, of which one is not made: InputError once one is read."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __getitem__(self, _place: Any) -> Any:
+        raise InputError(f"{self.task.name} must be made first", "Run the study without --dry-run")
+
+    def __len__(self) -> int:
+        return len(self[:])
+
+
 def plan(workspace: Workspace, study: Study, recipe: Any) -> tuple[list[Step], str]:
     """Return the steps of :func:`run`, and why the plan ends early (empty if complete). Nothing is written."""
-    steps: dict[str, Step] = {}
+    planned: dict[str, Step] = {}
+    steps, made = study.steps(workspace, recipe), None
     try:
-        for batch in study.batches(workspace, recipe):
-            steps |= {step.task.id: step for step in workspace.runner.plan(list(batch))}
+        while tasks := list(steps.send(made)):
+            planned |= {step.task.id: step for step in workspace.runner.plan(tasks)}
+            absent = [task for task in tasks if not workspace.runner.published(task)]
+            made = Unmade(absent[0]) if absent else workspace.make(tasks)
+    except StopIteration:
+        return list(planned.values()), ""
     except InputError as error:
-        if all(step.present for step in steps.values()):
+        if all(step.present for step in planned.values()):
             raise
-        return list(steps.values()), f"the rest is planned once these are made: {error.what}"
-    return list(steps.values()), ""
+        return list(planned.values()), f"the rest, if any, is planned once these are made: {error.what}"
+    return list(planned.values()), ""
 
 
-def write(
-    workspace: Workspace, study: Study, name: str, recipe: Any, results: StudyResult, output: Path | None
-) -> Path:
+def write(workspace: Workspace, study: Study, name: str, recipe: Any, results: Report, output: Path | None) -> Path:
     """Write a study's page, tables (Markdown, CSV, LaTeX), figures, recipe and provenance, and return the folder.
 
     ``name`` is that of the recipe. Without ``output`` the folder is ``runs/reports/STUDY``
@@ -131,19 +151,27 @@ def write(
     return folder
 
 
-def _draw(results: StudyResult, folder: Path, description: str) -> None:
+def _draw(results: Report, folder: Path, description: str) -> None:
+    """Write the figures of a report, its charts included."""
+    of_charts = {
+        f"{name}-{view}".lower().replace(" ", "-"): partial(draw, chart=chart, view=view)
+        for name, chart in results.charts.items()
+        for view in chart.views
+    }
     try:
-        for figure in results.figures:
+        for name, drawn in (of_charts | dict(results.figures)).items():
             with drawing() as figure_class:
-                save(figure.draw(figure_class), folder / figure.name, FORMATS, description)
+                save(drawn(figure_class), folder / name, FORMATS, description)
     except InputError as error:  # matplotlib is not installed
         say(f"no figures: {error}")
 
 
-def _page(study: Study, name: str, record: Mapping[str, Any], results: StudyResult, tables: Sequence[Table]) -> Page:
+def _page(study: Study, name: str, record: Mapping[str, Any], results: Report, tables: Sequence[Table]) -> Page:
     """Return the page of a study: its charts, its tables, then its other parts."""
     facts = {key: value if isinstance(value, str) else json.dumps(value, indent=1) for key, value in record.items()}
-    charts = [part for part in results.parts if isinstance(part, Chart)]
+    source = ", ".join(results.sources)
+    charts = [chart if chart.provenance else replace(chart, provenance=source) for chart in results.charts.values()]
+    charts += [part for part in results.parts if isinstance(part, Chart)]
     other_parts = [part for part in results.parts if not isinstance(part, Chart)]
     parts: list[Part] = [*tables, *charts] if results.tables_first else [*charts, *tables]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""

@@ -26,7 +26,7 @@ from pipeline.scores.tables import Form, Table, cell, grid, label_of
 from pipeline.sources.mteb import corpus_name, task_names
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import task_of
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import BRACKETS, cells_of, pool_result
 
 
@@ -140,7 +140,7 @@ def _published(summary: pl.DataFrame) -> Table | None:
     return grid("published", "Beside published figures", "set", cells, notes, frame)
 
 
-STUDY = Study(
+STUDY = old_study(
     "scientific",
     "retrieval on scientific sets of MTEB, in one table",
     Recipe,

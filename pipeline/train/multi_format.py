@@ -24,7 +24,7 @@ from pipeline.data import DATA
 from pipeline.encode import names
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.tables import Column, Form, Table, Value, grid
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import cells_of, require_made
 from pipeline.studies.mdcr import evaluation as mdcr
 from pipeline.studies.mdcr import scores as mdcr_scores
@@ -316,12 +316,12 @@ def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> Table:
     return grid("costs", "Multi-format training: costs", "model", cells, notes, frame)
 
 
-STUDY = Study(
+STUDY = old_study(
     "multi_format",
     "encoders of every architecture, trained and evaluated on SciRepEval",
     Recipe,
     batches,
     results,
-    listing,
+    listing=listing,
     needs="Fetch the files, mdcr fetch scirepeval --train, and give their folder with --input",
 )

@@ -22,7 +22,7 @@ from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.scores.files import evaluate
 from pipeline.scores.tables import Cell, Column, Table, TableRow, frame_table
 from pipeline.studies.audit.recipe import Recipe
-from pipeline.studies.base import Study, StudyResult, no_tasks
+from pipeline.studies.base import StudyResult, no_tasks, old_study
 
 _PARTS = "CQADupstack"
 _SHOWN, _LETTERS = 20, 12
@@ -276,6 +276,6 @@ def _planned(made: Board, recipe: Recipe) -> Table:
     return frame_table("plan", "What shows a difference", frame, notes, shown=shown)
 
 
-STUDY = Study(
+STUDY = old_study(
     "audit", "error bars for results of any tool: ranks, differences, what would settle them", Recipe, no_tasks, results
 )

@@ -31,7 +31,7 @@ from pipeline.encode.names import split_names
 from pipeline.scores.tables import frame_table
 from pipeline.sources.csfcube import NOT_JUDGED
 from pipeline.stages.ranking_file import read_ranking
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.facets.pools import FACET, WHOLE, CollectionRecipe, collection_task, query_papers, without_text
 from pipeline.studies.facets.rankings import rankings
 
@@ -173,7 +173,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     )
 
 
-STUDY = Study(
+STUDY = old_study(
     "facet_pools",
     "pools of a new collection, to be judged by facet",
     Recipe,

@@ -20,7 +20,7 @@ from pipeline.exchange.frames import as_csv
 from pipeline.sources.csfcube import FACETS, checked_facet
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import named_by
 from pipeline.studies.facets import analyses, pools, scoring
 from pipeline.studies.facets.pools import FACET, WHOLE, Collection, CollectionRecipe
@@ -137,12 +137,12 @@ def listing(recipe: Recipe) -> list[dict[str, object]]:
     return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
 
 
-STUDY = Study(
+STUDY = old_study(
     "facets",
     "faceted query by example on judged pools (CSFCube)",
     Recipe,
     batches,
     results,
-    listing,
+    listing=listing,
     needs="Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcube, or give a folder with --input",
 )

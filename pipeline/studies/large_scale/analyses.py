@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import InputError
-from pipeline.core.files import given
 from pipeline.core.rng import priorities
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.prefilter import MARKS, PrefilterConfig, has_text
@@ -271,19 +268,6 @@ def audit(rankings: PoolRankings, trained: Mask | None, until: int | None = None
         "positives alike": _alike(corpus, citing, positives),
         "queries with an alike hit": np.isin(np.arange(len(queries)), hits),
     }
-
-
-def training_papers(files: Sequence[str], corpus: Corpus) -> Mask:
-    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``."""
-    trained = np.zeros(len(corpus), bool)
-    for file in files:
-        try:
-            ids = given(Path(file).expanduser()).read_text(encoding="utf-8-sig").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
-        rows = corpus.rows_of(ids)
-        trained[rows[rows >= 0]] = True
-    return trained
 
 
 def _alike(corpus: Corpus, papers: npt.NDArray[np.integer], others: npt.NDArray[np.integer]) -> Mask:

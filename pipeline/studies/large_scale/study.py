@@ -21,12 +21,13 @@ from pipeline.scores.store import values
 from pipeline.scores.summary import summarise
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_batches, views_of
 from pipeline.studies.large_scale import analyses, by_query, published, rankings
 from pipeline.studies.large_scale.published import MEASURES
 from pipeline.studies.large_scale.rankings import DATASET, rankings_of
 from pipeline.studies.recipe import PoolsRecipe, pools_of
+from pipeline.studies.scored import in_lists
 
 _OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
 """Settings that the recipe may override for a field."""
@@ -82,7 +83,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     tuned = set(runs.filter(pl.col("also").list.contains(TUNED))["label"])
     recall = rankings.recall(pools, seed, recipe.depth)
     training_lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
-    trained = analyses.training_papers(training_lists, corpus) if training_lists else None
+    trained = in_lists(training_lists, corpus) if training_lists else None
     last_years = [training.until for training in trainings(recipe.systems).values()]
     last_years.append(dict(recipe.rules).get("trained_until"))
     tables = [
@@ -123,4 +124,6 @@ def _by_size_and_field(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.Da
         yield scores.filter(pl.col("field").is_not_null() & largest)
 
 
-STUDY = Study("large_scale", "retrieval from large pools, by pool size and by field", Recipe, scoring_batches, results)
+STUDY = old_study(
+    "large_scale", "retrieval from large pools, by pool size and by field", Recipe, scoring_batches, results
+)

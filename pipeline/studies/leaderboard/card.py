@@ -28,7 +28,7 @@ from pipeline.scores.render import render_table
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
 from pipeline.scores.tables import Table, cell, frame_table, grid, points
 from pipeline.stages.titles import UNTUNED, fused_names
-from pipeline.studies.base import Study, StudyResult, no_tasks
+from pipeline.studies.base import StudyResult, no_tasks, old_study
 from pipeline.studies.common import BRACKETS
 from pipeline.studies.leaderboard import study
 from pipeline.studies.leaderboard.benchmarks import Benchmark, read_benchmarks
@@ -219,4 +219,4 @@ def _facts(model: str, cost: Mapping[str, Any]) -> Table:
     return frame_table("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
 
 
-STUDY = Study("card", "one encoder against BM25, on every benchmark", Recipe, no_tasks, results)
+STUDY = old_study("card", "one encoder against BM25, on every benchmark", Recipe, no_tasks, results)

@@ -18,7 +18,7 @@ from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.sources import cut_note
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value, frame_table
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED
-from pipeline.studies.base import Study, StudyResult, no_tasks
+from pipeline.studies.base import StudyResult, no_tasks, old_study
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
 from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
 
@@ -236,4 +236,4 @@ def queries_of(benchmarks: Sequence[Benchmark], seed: int, only: Sequence[str] =
         yield Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
 
 
-STUDY = Study("leaderboard", "every system on every benchmark, and which differ", Recipe, no_tasks, results)
+STUDY = old_study("leaderboard", "every system on every benchmark, and which differ", Recipe, no_tasks, results)

@@ -30,7 +30,7 @@ from pipeline.scores.tables import DIFFERENCE, Cell, Form, Table, Value, cell, g
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.systems import parse_systems
 from pipeline.stages.titles import stored_names
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import cells_of, check_baseline, named_by, require_made
 from pipeline.studies.mdcr import study
 from pipeline.studies.mdcr.build import CandidateSampler, FieldRankings, SamplingConfig
@@ -307,6 +307,6 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     return StudyResult(tables, sources=[planned[0].name])
 
 
-STUDY = Study(
+STUDY = old_study(
     "mdcr_checks", "what the figures of the MDCR benchmark depend on", Recipe, batches, results, needs=study.NEEDS
 )

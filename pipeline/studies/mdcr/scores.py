@@ -22,7 +22,7 @@ from pipeline.scores.published import with_published
 from pipeline.scores.store import runs_of, values
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Table, frame_table, grid, label_of
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import cells_of, pool_result
 from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
@@ -139,7 +139,7 @@ def published_table(fields: pl.DataFrame) -> list[Table]:
     return [frame_table("paper", "Beside the figures of the papers", compared, [note])] if len(compared) else []
 
 
-STUDY = Study(
+STUDY = old_study(
     "mdcr_eval",
     "score systems on a benchmark in the MDCR layout",
     Recipe,

@@ -26,7 +26,7 @@ from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, parse_systems
 from pipeline.stages.titles import stored_names
 from pipeline.stages.tune import Tuning, tune_task
-from pipeline.studies.base import Study, StudyResult
+from pipeline.studies.base import StudyResult, old_study
 from pipeline.studies.common import require_made
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
@@ -193,4 +193,4 @@ NEEDS = (
     "--recipe=mdcr_paper, first mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"
 )
 
-STUDY = Study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)
+STUDY = old_study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)

@@ -18,7 +18,7 @@ from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.scores.page.parts import Part
 from pipeline.scores.tables import Form, Table, frame_table, grid
-from pipeline.studies.base import Study, StudyFigure, StudyResult
+from pipeline.studies.base import StudyFigure, StudyResult, old_study
 from pipeline.studies.common import cells_of
 from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
@@ -332,7 +332,7 @@ def _table_of_cells(
     return grid(name, title, "", texts, notes, frame)
 
 
-STUDY = Study(
+STUDY = old_study(
     "neighbours",
     "title queries and 32 classes of textual neighbours",
     Recipe,

@@ -22,7 +22,7 @@ from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task
-from pipeline.studies.base import Study, StudyFigure, StudyResult
+from pipeline.studies.base import StudyFigure, StudyResult, old_study
 from pipeline.studies.common import drawn, require_made
 from pipeline.studies.scirepeval import costs, report, steps
 from pipeline.studies.scirepeval.probes import SEED
@@ -250,12 +250,12 @@ def _published_names(recipe: Recipe) -> dict[str, str]:
     return published | {name: "" for name in published.values() if name not in table}
 
 
-STUDY = Study(
+STUDY = old_study(
     "scirepeval",
     "24 tasks in four formats",
     Recipe,
     batches,
     results,
-    listing,
+    listing=listing,
     needs="Fetch the published files, mdcr fetch scirepeval, and give their folder with --input",
 )

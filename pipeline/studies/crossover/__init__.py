@@ -1,1 +1,0 @@
-"""The pool size from which on dense retrieval overtakes sparse retrieval."""
