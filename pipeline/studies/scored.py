@@ -241,8 +241,8 @@ class Scored:
         scores = self.values.filter(pl.col("measure").is_in(measures))
         report = report_of(self.runs, [summarise(scores, self.runs, baseline=baseline, draws=draws)], measures)
         parts = [*report.parts, browser(self.runs, scores, measures, draws)]
-        own = {"tables": [*tables, *report.tables], "charts": charts or {}, "parts": parts}
-        return replace(report, **own, findings=() if tables else report.findings)
+        shown, found = [*tables, *report.tables], () if tables else report.findings
+        return replace(report, tables=shown, charts=charts or {}, parts=parts, findings=found)
 
 
 def report_of(runs: pl.DataFrame, summaries: Sequence[pl.DataFrame], measures: Sequence[str]) -> Report:
