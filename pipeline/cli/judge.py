@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,6 @@ from pipeline.cli.output import print_json, print_made, print_table
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
 from pipeline.core.runner import Runner
 from pipeline.core.task import Task
@@ -62,7 +62,6 @@ def _draw(options: argparse.Namespace) -> None:
     config = DrawConfig(tuple(rankings), options.pairs, options.ranks, options.grades, options.draw_seed)
     task = draw_task(corpus, pool, [*rankings.values()], config)
     for artifact in read.make(runner, [task], options, stores=True):
-        (artifact.path / MANIFEST).touch()  # the last one counts, also of those that are there
         folder = (options.output or runner.root / REPORTS) / artifact.name
         written = write_pairs(artifact, Pool(runner.make(pool), Corpus(corpus)), folder, options.second)
         if print_made("draw", artifact, options, files=list(map(str, written))):
@@ -77,7 +76,20 @@ def _chosen_draw(options: argparse.Namespace, root: Path, pool: str | None = Non
         return draws[options.draw]
     if not draws:
         raise InputError("no pairs of this pool were drawn", "Run mdcr judge draw with the same options")
-    return [*draws.values()][-1]
+    newest = [*draws.values()][-1]
+    _say_which("draw", newest, [*draws.values()])
+    return newest
+
+
+def _is_of(labels: Artifact, draw: Artifact) -> bool:
+    return labels.manifest.inputs["draw"] == draw.id
+
+
+def _say_which(kind: str, used: Artifact, stored: Sequence[Artifact]) -> None:
+    """Say which of several draws or sets of labels count: the newest, whatever is read again."""
+    if len(stored) > 1:
+        older = "" if used == stored[-1] else f", not {used.name}, which was read before it"
+        say(f"of {len(stored)} {kind}{'s' * (kind == 'draw')} the newest counts: {stored[-1].name}{older}")
 
 
 def _read(options: argparse.Namespace) -> None:
@@ -88,7 +100,7 @@ def _read(options: argparse.Namespace) -> None:
     draw = _chosen_draw(options, runner.root)
     task = labels_task(draw, options.labels, options.machine)
     for artifact in read.make(runner, [task], options):
-        (artifact.path / MANIFEST).touch()
+        _say_which("labels", artifact, [one for one in stored_judged(runner.root, "labels") if _is_of(one, draw)])
         agreed = _agreement(labels_of(artifact))
         if print_made("labels", artifact, options, draw=draw.name, agreement=agreed.to_dicts()) and len(agreed):
             notes = ["alpha: Krippendorff's, ordinal; rho: Spearman; kappa: Cohen; equal: share of equal labels."]
@@ -113,12 +125,12 @@ def _score(options: argparse.Namespace) -> None:
     runner = read.repaired(options)
     corpus, pool, rankings = _evaluations(options, runner)
     draw = _chosen_draw(options, runner.root, pool.id)
-    labels = [one for one in stored_judged(runner.root, "labels") if one.manifest.inputs["draw"] == draw.id]
+    labels = [one for one in stored_judged(runner.root, "labels") if _is_of(one, draw)]
     if not labels:
         raise InputError(f"no labels of {draw.name} were read", "Run mdcr judge read --labels=people.csv")
+    _say_which("labels", labels[-1], labels)
     task = judged_task(corpus, pool, draw, labels[-1], rankings, options.measures)
     for artifact in read.make(runner, [task], options, stores=True):
-        (artifact.path / MANIFEST).touch()
         path = (options.output or runner.root / REPORTS) / artifact.name / "values.csv"
         values = pl.DataFrame(artifact.arrow(VALUES))
         item = pl.Series(Pool(runner.make(pool), Corpus(corpus)).query_ids()).gather(values["query"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -147,6 +149,25 @@ def readable(listing: Iterable[_Listed], read: Callable[[_Listed], _Read]) -> It
 def opened(parent: Path) -> list[Artifact]:
     """Return the artifacts below ``parent``, sorted by name; raise InputError if one cannot be read."""
     return [Artifact.open(folder) for folder in _folders(parent)]
+
+
+def oldest_first(artifacts: Iterable[Artifact]) -> list[Artifact]:
+    """Return artifacts of a workspace in the order in which they were made (:attr:`Manifest.order`)."""
+    return sorted(artifacts, key=lambda artifact: artifact.manifest.order)
+
+
+def next_number(root: Path) -> int:
+    """Return the number of a new artifact of a workspace, which is above those of all others."""
+    with (root / ".number").open("a+") as handle:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        handle.seek(0)
+        if not (last := handle.read()).isdecimal():
+            folders = sorted(manifest.parent for manifest in root.rglob(MANIFEST))
+            last = str(max((one.manifest.order[0] for one in readable(folders, Artifact.open)), default=0))
+        handle.truncate(0)
+        handle.write(str(int(last) + 1))
+    return int(last) + 1
 
 
 def _folders(parent: Path) -> list[Path]:

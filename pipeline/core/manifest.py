@@ -44,7 +44,7 @@ class Manifest:
     Attributes:
         id: its identity, a hash of stage, stage_version, config and inputs.
         inputs: identity of each input by name.
-        provenance: code version, package versions, device, wall time.
+        provenance: code version, package versions, device, wall time; ``number`` and ``finished``, see :attr:`order`.
     """
 
     id: str
@@ -57,6 +57,14 @@ class Manifest:
     counts: Counts
     provenance: Mapping[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
+
+    @property
+    def order(self) -> tuple[int, str, str]:
+        """Key by which artifacts of a workspace sort, oldest first: their number, when they were finished, their name.
+
+        Artifacts of versions without numbers are the oldest.
+        """
+        return int(self.provenance.get("number", 0)), str(self.provenance.get("finished", "")), f"{self.slug}-{self.id}"
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json`` into ``folder``, atomically."""

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pipeline.core import files, provenance
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, next_number, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
@@ -52,6 +54,7 @@ class Runner:
         self.executor = executor
         self.wait = wait
         self._made: dict[str, Artifact] = {}
+        self._repaired: dict[str, dict[str, Any]] = {}
         self._steps = Steps()
 
     def path(self, task: Task) -> Path:
@@ -187,6 +190,8 @@ class Runner:
             raise
         seconds = time.monotonic() - started
         for task, task_inputs, work, task_counts in zip(tasks, inputs, works, counts, strict=True):
+            new = {"number": next_number(self.root), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+            work.note(**self._repaired.get(task.id, new))
             work.publish(_manifest(task, task_inputs, work, task_counts, seconds), self.path(task))
         self._steps.end(kinds, stage, seconds)
 
@@ -195,7 +200,10 @@ class Runner:
         path, work = self.path(task), self.work_folder(task)
         say(f"{task.stage}: repairing {', '.join(damaged)} of {path.name}")
         if MANIFEST not in damaged:
-            Workdir(path).adopt(Manifest.read(path).outputs)
+            manifest = Manifest.read(path)
+            Workdir(path).adopt(manifest.outputs)
+            number, finished, _ = manifest.order  # what is repaired is no newer
+            self._repaired[task.id] = {"number": number, "finished": finished}
         shutil.rmtree(work, ignore_errors=True)
         path.rename(work)
         (work / MANIFEST).unlink()

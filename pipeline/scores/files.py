@@ -127,6 +127,7 @@ def score_files(
         **{name: [] for name in ("scores", "row_settings", "score_paths")},
         "sample": 1,
         "published": 0,
+        "made": "",
         "replaced": False,
         "depth": max(
             of_run["depth"] for of_run in counts

@@ -77,6 +77,7 @@ _PRIVATE = {
     "setup": pl.String,
     "variant": pl.String,
     "published": pl.Int64,
+    "made": pl.String,
     "score_paths": pl.List(pl.String),
 }
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact, oldest_first, published
 from pipeline.core.config import SHORT_ID, counted
-from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import JUDGED
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.judged import BANDS
@@ -30,8 +29,7 @@ NOTE = (
 
 def stored_judged(root: Path, stage: str) -> list[Artifact]:
     """Return the artifacts of a stage of judgements (``draw``, ``labels``, ``judged``), oldest first."""
-    found = [artifact for artifact in published(root / JUDGED) if artifact.manifest.stage == stage]
-    return sorted(found, key=lambda artifact: (artifact.path / MANIFEST).stat().st_mtime_ns)
+    return oldest_first(artifact for artifact in published(root / JUDGED) if artifact.manifest.stage == stage)
 
 
 def judged_frame(judged: Artifact) -> pl.DataFrame:
@@ -61,12 +59,16 @@ def judged_parts(runs: pl.DataFrame) -> Iterator[Table]:
     for (workspace,), of_workspace in runs.drop_nulls("workspace").group_by("workspace", maintain_order=True):
         root = Path(str(workspace))
         pools = {name[-SHORT_ID:]: number for number, name in enumerate(of_workspace["pool"].unique().sort())}
-        newest = {artifact.manifest.inputs["pool"][:SHORT_ID]: artifact for artifact in stored_judged(root, "judged")}
+        stored = stored_judged(root, "judged")
+        newest = {artifact.manifest.inputs["pool"][:SHORT_ID]: artifact for artifact in stored}
         by_id = {artifact.id: artifact for stage in ("draw", "labels") for artifact in stored_judged(root, stage)}
         for pool, judged in newest.items():
             inputs = [by_id.get(judged.manifest.inputs[name]) for name in ("draw", "labels")]
             if pool in pools and None not in inputs:
+                several = sum(one.manifest.inputs["pool"] == judged.manifest.inputs["pool"] for one in stored) > 1
+                used = [f"Of several judgements the newest: {judged.name}."] * several
                 for table in judged_tables(judged, *filter(None, inputs)):
+                    table = replace(table, notes=(*table.notes, *used))
                     yield replace(table, name=f"{table.name}-{pools[pool] + 1}" if len(pools) > 1 else table.name)
 
 

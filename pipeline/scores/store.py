@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.artifact import Artifact, published, readable
+from pipeline.core.artifact import Artifact, oldest_first, published, readable
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping, values_of
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts
@@ -59,7 +59,7 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
             raise InputError(f"{artifact.path}, because {' and '.join(missing)}", remedy)
         return _usable(artifact)
 
-    for artifact in readable(sorted(published(root / folder), key=_published_at, reverse=True), complete):
+    for artifact in readable(reversed(oldest_first(published(root / folder))), complete):
         inputs, config = artifact.manifest.inputs, artifact.manifest.config
         key = (inputs["ranking"], config["system"], config.get("missing_positives", "ignore"))
         scores_of.setdefault(key, []).append(artifact)
@@ -262,7 +262,8 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
             for name, value in flatten(_with_engine(row_settings, engine)).items()
         ],
         "variant": digest([ranking.manifest.stage_version, tuning, canonical(settings)]),
-        "published": _published_at(ranking)[0],
+        "published": ranking.manifest.order[0],
+        "made": ranking.manifest.order[1],
         "workspace": str(ranking.path.parents[2]),
         "score_paths": [str(artifact.path) for artifact in scores],
     }
@@ -353,8 +354,3 @@ def _why_missing(parent: Path, identity: str) -> str:
     """Return the reason why an artifact of a folder cannot be read."""
     folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
     return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"
-
-
-def _published_at(artifact: Artifact) -> tuple[int, str]:
-    """Return when an artifact was published, as a sort key."""
-    return (artifact.path / MANIFEST).stat().st_mtime_ns, artifact.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import random
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -127,6 +128,20 @@ def test_estimates_stand_beside_the_figures_of_citations(root: Path, scores: dic
     values = pl.read_csv(scores["values"])
     mean = values.filter(system="newest", metric="judged-ndcg@10")["value"].mean()
     assert mean == pytest.approx(second["value"])
+
+
+def test_the_newest_labels_count_in_a_copy_too(root: Path, own: Path, files: list[str], folder: Path) -> None:
+    """Which ones is said; neither times of files nor reading older labels again changes it."""
+    mdcr_json(own, *DRAW)
+    others = save(folder / "others.csv", ({**row, "label": 1} for row in written(folder, "people.csv")))
+    first, second = (mdcr_json(own, "judge", "read", *words)["labels"] for words in (files, ["--labels", str(others)]))
+    again = mdcr(own, "judge", "read", *files)
+    assert f"of 2 labels the newest counts: {Path(second['path']).name}, not {Path(first['path']).name}" in again.stderr
+    for number, manifest in enumerate(sorted((own / "runs/judged").glob("labels*/manifest.json"))):
+        os.utime(manifest, (number, number) if str(manifest).startswith(first["path"]) else (0, 0))
+    scored = mdcr(own, "judge", "score", *POOL)
+    assert f"of 2 labels the newest counts: {Path(second['path']).name}" in scored.stderr
+    assert mdcr_json(own, "judge", "score", *POOL)["judged"] != mdcr_json(root, "judge", "score", *POOL)["judged"]
 
 
 def test_all_labels_give_the_measures_of_the_labels(own: Path, tmp_path: Path) -> None:

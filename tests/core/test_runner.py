@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from pipeline.core.artifact import Artifact, oldest_first, published
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.files import lock_file, locked
 from pipeline.core.manifest import Counts
@@ -44,6 +46,22 @@ def test_killed_while_publishing_nothing_is_made_again(tmp_path: Path, monkeypat
     before = stamps(partial, "ab")
     assert stamps(make(tmp_path, letters("ab")).path, "ab") == before
     assert not partial.exists()
+
+
+def test_the_order_of_artifacts_is_that_of_their_making(tmp_path: Path) -> None:
+    """Copies have it too, whatever the times of their files; those without a number are the oldest."""
+    made = [make(tmp_path / "one", letters(word)).id for word in ("cc", "bb", "aa")]
+    shutil.copytree(tmp_path / "one", tmp_path / "copy", copy_function=shutil.copy)
+    for number, manifest in enumerate(sorted((tmp_path / "copy").rglob("manifest.json"))):
+        os.utime(manifest, (number, number))
+    assert [one.id for one in oldest_first(published(tmp_path / "copy" / "room"))] == made
+    (tmp_path / "copy" / ".number").unlink()
+    made.append(make(tmp_path / "copy", letters("a")).id)
+    assert [one.id for one in oldest_first(published(tmp_path / "copy" / "room"))] == made
+    last = Artifact.open(next((tmp_path / "copy" / "room").glob("a-*")))
+    provenance = {name: value for name, value in last.manifest.provenance.items() if name not in ("number", "finished")}
+    dataclasses.replace(last.manifest, provenance=provenance).write(last.path)
+    assert [one.id for one in oldest_first(published(tmp_path / "copy" / "room"))] == [made[-1], *made[:-1]]
 
 
 def test_builds_inputs_first_and_records_everything(tmp_path: Path) -> None:
@@ -77,6 +95,7 @@ def test_a_damaged_file_is_named_and_repaired_alone(tmp_path: Path) -> None:
         make(tmp_path, task)
     repaired = make(tmp_path, task, repair=True)
     assert repaired.file("y").read_text() == "aby"
+    assert repaired.manifest.order == artifact.manifest.order
     assert repaired.manifest.counts == artifact.manifest.counts
     assert repaired.manifest.provenance["made"] == ["y"]
     assert [a == b for a, b in zip(before, stamps(artifact.path, "xyz"), strict=True)] == [True, False, True]

@@ -136,7 +136,7 @@ def read_benchmarks(workspace: Workspace, recipe: Recipe) -> tuple[Sequence[Benc
     stored_runs = [with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS)]
     runs = pl.concat(stored_runs).filter(pl.col("split").ne_missing("validation"))
     corpora = {folder: name for root in roots for folder, name in corpus_folders(root).items()}
-    groups = runs.sort("published").partition_by("corpus", "setup", "missing_positives")
+    groups = runs.sort("made", "published").partition_by("corpus", "setup", "missing_positives")
 
     def benchmark_of(group: pl.DataFrame) -> Benchmark | None:
         return _of_pools(group, artifact_of(group.row(0, named=True), "pool").manifest.config, corpora, recipe)
