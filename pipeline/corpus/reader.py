@@ -107,16 +107,16 @@ class Corpus:
                 yield shard, rows[bounds[shard] : bounds[shard + 1]] - self.starts[shard]
 
     def take(self, rows: AnyRows, columns: Sequence[str]) -> pa.Table:
-        """Return columns of the papers at rising ``rows``, in that order."""
-        tables = [self.shard(shard).select(columns).take(local) for shard, local in self.by_shard(rows)]
-        return _as_read(pa.concat_tables(tables or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
+        """Return columns of the papers at ``rows``, in any order, in that order."""
+        rows = np.asarray(rows, np.int64)
+        order = np.argsort(rows, kind="stable")
+        tables = [self.shard(shard).select(columns).take(local) for shard, local in self.by_shard(rows[order])]
+        taken = _as_read(pa.concat_tables(tables or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
+        return taken if (np.diff(rows) >= 0).all() else taken.take(pa.array(np.argsort(order)))
 
     def ids(self, rows: AnyRows) -> list[str]:
         """Return the paper ids at ``rows``, in any order."""
-        order = np.argsort(rows, kind="stable")
-        inverse = np.empty_like(order)
-        inverse[order] = np.arange(len(order))
-        ids: list[str] = self.take(np.asarray(rows)[order], ["paper_id"]).column(0).take(inverse).to_pylist()
+        ids: list[str] = self.take(rows, ["paper_id"]).column(0).to_pylist()
         return ids
 
     def rows_of(self, ids: Sequence[str]) -> Ints:
