@@ -14,8 +14,10 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json, print_made, print_table
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.progress import say
+from pipeline.core.progress import say, warn
+from pipeline.core.provenance import code_version
 from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.core.workspace import REPORTS, find_corpus
@@ -23,17 +25,14 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.boards import JUDGED as JUDGED_METRIC
 from pipeline.exchange.frames import write_frame
-from pipeline.scores.judged import judged_frame, judged_tables, stored_judged
+from pipeline.measure.inputs import RankedRun
+from pipeline.scores.judged import judged_frame, judged_tables, price_table, stands_on, stored_judged
+from pipeline.scores.page.parts import Page
+from pipeline.scores.page.write import write_page
 from pipeline.scores.tables import frame_table
-from pipeline.stages.judge import (
-    VALUES,
-    DrawConfig,
-    draw_task,
-    judged_task,
-    labels_of,
-    labels_task,
-    write_pairs,
-)
+from pipeline.stages.judge import DrawConfig, draw_task, labels_of, labels_task, parse_grades, write_pairs
+from pipeline.stages.judged import VALUES, judged_task, prices
+from pipeline.stages.ranking_file import FILE
 from pipeline.stages.titles import shown
 from pipeline.studies.facets.analyses import measure_agreement
 
@@ -59,13 +58,20 @@ def _draw(options: argparse.Namespace) -> None:
     """Draw pairs of a pool, and write the files of annotators."""
     runner = read.repaired(options)
     corpus, pool, rankings = _evaluations(options, runner)
-    config = DrawConfig(tuple(rankings), options.pairs, options.ranks, options.grades, options.draw_seed)
+    grades, words = parse_grades(options.grades or "1")
+    size = {"pairs": options.pairs, "queries": options.queries_judged}
+    of_design = options.design, size[options.design], options.ranks
+    config = DrawConfig(tuple(rankings), *of_design, grades, words, options.draw_seed)
     task = draw_task(corpus, pool, [*rankings.values()], config)
     for artifact in read.make(runner, [task], options, stores=True):
         folder = (options.output or runner.root / REPORTS) / artifact.name
-        written = write_pairs(artifact, Pool(runner.make(pool), Corpus(corpus)), folder, options.second)
-        if print_made("draw", artifact, options, files=list(map(str, written))):
-            print("\n".join(map(str, written)))
+        opened = Pool(runner.make(pool), Corpus(corpus))
+        written = write_pairs(artifact, opened, folder, options.second)
+        runs = [RankedRun.from_table(runner.make(ranking).arrow(FILE), opened) for ranking in rankings.values()]
+        priced = prices(artifact, opened, runs, size)
+        if print_made("draw", artifact, options, files=list(map(str, written)), prices=priced.to_dicts()):
+            print_table(price_table(priced))
+            print(*written, sep="\n")
 
 
 def _chosen_draw(options: argparse.Namespace, root: Path, pool: str | None = None) -> Artifact:
@@ -98,10 +104,13 @@ def _read(options: argparse.Namespace) -> None:
     if not options.labels:
         raise InputError("--labels must be given", "Name the files that people filled in, such as --labels=people.csv")
     draw = _chosen_draw(options, runner.root)
-    task = labels_task(draw, options.labels, options.machine)
+    words = parse_grades(options.grades)[1] if options.grades else ()
+    task = labels_task(draw, options.labels, options.machine, words, options.extra)
     for artifact in read.make(runner, [task], options):
         _say_which("labels", artifact, [one for one in stored_judged(runner.root, "labels") if _is_of(one, draw)])
-        agreed = _agreement(labels_of(artifact))
+        agreed, ignored = _agreement(labels_of(artifact)), artifact.manifest.counts["ignored"]
+        if ignored:
+            warn(f"{counted(ignored, 'label')} of pairs that were not drawn: ignored")
         if print_made("labels", artifact, options, draw=draw.name, agreement=agreed.to_dicts()) and len(agreed):
             notes = ["alpha: Krippendorff's, ordinal; rho: Spearman; kappa: Cohen; equal: share of equal labels."]
             print_table(frame_table("agreement", "Agreement of annotators", agreed, notes, 3))
@@ -141,7 +150,14 @@ def _score(options: argparse.Namespace) -> None:
         if options.json:
             print_json({"judged": judged_frame(artifact).to_dicts(), "draw": draw.name, "values": str(path)})
             continue
-        for table in judged_tables(artifact, draw, labels[-1]):
+        tables = list(judged_tables(artifact, draw, labels[-1]))
+        for table in tables:
             print_table(table)
             print()
+        about = f"{', '.join(rankings)}: {stands_on(artifact)}"
+        facts = {"corpus": corpus.name, "pool": pool.name, "draw": draw.name, "labels": labels[-1].name}
+        page = write_page(
+            Page(f"Judged relevance: {pool.slug}", about, tables, facts | {"code": code_version()}), path.parent
+        )
         say(f"values of queries, which mdcr audit takes: {path}")
+        print(page)

@@ -197,19 +197,24 @@ class Evaluate:
 class Judge:
     """Settings of ``judge``, beside those of systems and pools."""
 
-    pairs: Positive = setting(400, "pairs for people, on average", of=("draw",))
+    design: Literal["pairs", "queries"] = setting(
+        "pairs", "pairs at random, for precision and DCG; or whole queries, for all measures", of=("draw",)
+    )
+    pairs: Positive = setting(400, "pairs: how many people judge, on average", of=("draw",))
+    queries_judged: Positive = setting(40, "queries: how many people judge in full", of=("draw",))
     ranks: Positive = setting(20, "first ranks of each system that can be drawn, with all positives", of=("draw",))
-    grades: Positive = setting(1, "highest label; 1: relevant or not", of=("draw",))
+    grades: str | None = setting(
+        None, "highest label (default: 1), or labels in words, best first: yes,no", of=("draw", "read")
+    )
     second: Annotated[float, Range(0, 1 + 1e-9)] = setting(
         0.1, "share of the pairs for a second annotator", of=("draw",)
     )
     draw_seed: int = setting(0, "seed of the draw; more pairs of one seed contain fewer", of=("draw",))
     labels: tuple[Path, ...] = setting((), "labels of people; may be repeated", metavar="FILE", of=("read",))
     machine: Path | None = setting(None, "labels of a model, of all pairs", metavar="FILE", of=("read",))
+    extra: Literal["refuse", "ignore"] = setting("refuse", "labels of pairs that were not drawn", of=("read",))
     draw: str | None = setting(None, "name of the draw (default: the newest)", of=("read", "score"))
-    measures: str = setting(
-        "precision@10,recall@20,map,ndcg@10", "precision@k, recall@k, map and ndcg, with commas", of=("score",)
-    )
+    measures: str | None = setting(None, "with commas (default: those of the design)", of=("score",))
     output: Path | None = setting(None, "folder for the files (default: runs/reports)", of=("draw", "score"))
 
 

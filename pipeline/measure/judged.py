@@ -1,33 +1,32 @@
-"""Measures under judged relevance, from labels of a random part of the pairs of query and paper.
+"""Measures under judged relevance, from labels of a part of the pairs of query and paper.
 
 The universe of pairs is the first ranks of every system and all cited papers; papers outside count as not relevant.
-Pair ``i`` is drawn with a known probability ``pi_i``, independently of all others (Poisson sampling), if its permanent
-random number is below it (Ohlsson 1995). A larger draw therefore contains the smaller one.
+Two designs say which of its pairs people judge:
 
-Let ``y`` be the relevance of a pair (share of its annotators), ``p`` a prediction of it, and ``e = (y - p) / pi`` for
-labelled pairs, 0 for the others. Predictions are Hajek means of the labels of a stratum; labels of a model, where there
-are any, move them by a tuned weight (PPI++, Angelopoulos et al. 2023). Those of a query are fitted without its own
-labels, so that they are constants for its draw: whatever the model is worth, sums of ``p + e`` are unbiased.
+| design | drawn | measures | estimator |
+|---|---|---|---|
+| ``pairs`` | pairs, independently (Poisson sampling) | linear in the labels: precision@k, DCG@k | Horvitz-Thompson |
+| ``queries`` | queries, with all their pairs | all that are fractions | difference estimator, the query as unit |
 
-| measure | of the relevance of pairs | estimator |
-|---|---|---|
-| precision@k | linear | unbiased |
-| recall@k | ratio of two sums of a query | unbiased sums; ratio linearised |
-| MAP | quadratic, over a sum | unbiased numerator, by products of ``e``; ratio linearised |
-| nDCG | linear, over a concave function of sums | unbiased sums; ideal and ratio linearised |
+**Pairs.** Pair ``i`` is drawn with a known probability ``pi_i`` if its permanent random number is below it (Ohlsson
+1995), so a larger draw contains the smaller one. Let ``y`` be the relevance of a pair (share of its annotators), ``p``
+a prediction of it, and ``e = (y - p) / pi`` for labelled pairs, 0 for the others. Predictions are Hajek means of the
+labels of a stratum; labels of a model move them by a tuned weight (PPI++, Angelopoulos et al. 2023). Those of a query
+are fitted without its own labels, so sums of ``p + e`` are unbiased whatever the model is worth. The variance between
+values of queries contains that of queries and that of draws, so the usual intervals over queries hold for both.
 
-With few labels a query's own sum is too noisy to divide by. The ratio is linearised at a sum that is shrunk towards the
-prediction by its reliability (as in small-area estimation, Fay & Herriot 1979), and its second-order bias is
-subtracted. At a draw of everything all estimates equal the measures.
-
-Values of queries are not confined to 0 to 1. Queries are drawn independently, so the variance between values of queries
-contains that of queries and that of draws: the usual intervals over queries hold for both together. Queries share
-predictions and the shrinkage, so ratios are pseudo-values of a jackknife over queries (Tukey 1958).
+**Queries.** Recall, MAP and nDCG are ratios, which two labels a query cannot tell. So ``n`` of the ``Q`` queries are
+judged in full, and each has its measure ``h`` by people. The measure ``c`` by citations (and by a model) is known for
+all queries. The estimate is ``mean_n(h - w (c - mean_Q(c)))``, with the weight ``w`` from 0 to 1 that has the least
+variance among the *other* judged queries, so it is unbiased whatever citations are worth (PPI++ with the query as
+unit). Its variance is that of two-phase sampling, of the draw and of queries: ``(1/n - 1/Q) var(h - w c) + var(h) /
+Q``. Intervals are Student's; those of a system's mean on the scale of log odds, which fits a skewed mean between 0 and
+1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,25 +34,30 @@ import numpy.typing as npt
 
 from pipeline.core.csr import Owners, pack
 from pipeline.core.errors import InputError
-from pipeline.core.rng import priorities
+from pipeline.core.rng import generator, priorities
 from pipeline.measure.measures import Measure
 from pipeline.measure.resampling import Floats
 
 Ints = npt.NDArray[np.int64]
 
+DESIGNS = ("pairs", "queries")
+
 BANDS = (1, 2, 6, 11, 21, 51, 101)
 """First rank of each band of ranks; unretrieved papers are a band of their own."""
 
-SUPPORTED = ("precision", "recall", "map", "ndcg")
+FEWEST = 15
+"""Judged queries below which nothing is concluded: estimates have no interval."""
 
+ENOUGH = 40
+"""Judged queries from which intervals of a system's mean hold as they say (docs/judging.md)."""
+
+_LINEAR = ("precision", "dcg", "judged")
 _PSEUDO_LABELS = 2.0
 """Weight of the mean of all labels in the prediction of a stratum."""
-
-_GROUPS = 100
-"""Most groups of queries of which a jackknife leaves out one; up to 100 queries with labels are left out one by one."""
-
-_SMALLEST = 0.1
-"""Least number of relevant papers of a query, as a share of the predicted one."""
+_STRATA = 4
+"""Strata of queries, equal parts by the citations' MAP."""
+_TARGET = 0.02
+"""Half-width of an interval for which the labels are counted before labelling."""
 
 
 class Sample(NamedTuple):
@@ -75,10 +79,18 @@ class Sample(NamedTuple):
     relevance: Floats
     machine: Floats
 
-    def of_pairs(self, chosen: npt.NDArray[np.bool_]) -> Sample:
-        """Return the sample with a part of its pairs; queries keep their numbers."""
-        query, stratum, probability = self.query[chosen], self.stratum[chosen], self.probability[chosen]
-        return Sample(self.queries, query, stratum, probability, self.relevance[:, chosen], self.machine[:, chosen])
+    def sums(self, values: Floats) -> Floats:
+        """Return the sums of values of pairs by query, float64 ``[queries]``."""
+        return np.bincount(self.query, values, self.queries).astype(np.float64)
+
+
+class Estimate(NamedTuple):
+    """An estimated mean with its standard error and 95% interval; NaN: too few queries to conclude."""
+
+    value: float
+    error: float
+    low: float
+    high: float
 
 
 def stratify(ranks: Ints, cited: npt.NDArray[np.bool_], depth: int) -> npt.NDArray[np.int64]:
@@ -123,106 +135,208 @@ def random_numbers(query: Owners, row: Owners, seed: int, purpose: str = "judge"
     return np.asarray((priorities(pack(query, row), seed, purpose) >> np.uint64(11)) * 2.0**-53)
 
 
-def judged_values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> Floats:
+def draw_queries(precision: Floats, rows: Owners, count: int, seed: int) -> npt.NDArray[np.bool_]:
+    """Return which queries are drawn, bool ``[queries]``: at random, equal parts of each stratum of ``precision``.
+
+    A larger draw contains the smaller one.
+
+    Args:
+        precision: average precision by citations, float64 ``[queries]``.
+        rows: row of each query's paper or text in the corpus.
+        count: number of queries drawn.
+        seed: the user's seed.
+    """
+    number, queries = random_numbers(rows, rows, seed, "queries"), len(rows)
+    stratum = np.empty(queries, np.int64)
+    stratum[np.lexsort((number, precision))] = np.arange(queries) * _STRATA // queries
+    order, sizes = np.lexsort((number, stratum)), np.bincount(stratum, minlength=_STRATA)
+    place = np.empty(queries, np.int64)
+    place[order] = np.arange(queries) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    start = generator(seed, "strata of queries").permutation(_STRATA) / _STRATA
+    drawn = np.zeros(queries, bool)
+    drawn[np.lexsort((number, (place + start[stratum]) / sizes[stratum]))[:count]] = True
+    return drawn
+
+
+def check_measures(measures: Sequence[Measure], design: str) -> None:
+    """Raise InputError unless a design can give all measures."""
+    for measure in measures:
+        linear = measure.name in _LINEAR and measure.cutoff and not measure.share
+        if design == "pairs" and not linear:
+            raise InputError(
+                f"{measure} cannot be estimated from single pairs: it divides by the relevant papers of a query, most "
+                "of which have no label",
+                "Ask for precision@k, dcg@k or judged@k, or judge whole queries: mdcr judge draw --design=queries",
+            )
+        if design == "queries" and measure.name == "dcg":
+            raise InputError(f"{measure} is no fraction, for which this design has no interval", "Ask for ndcg")
+
+
+def by_pairs(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> Floats:
     """Return the estimated measures of systems for queries, float64 ``[systems, measures, queries]``.
 
-    NaN where all pairs of a query are labelled and none is relevant, except for precision. Ratios are pseudo-values:
-    what a query's labels change in the values of the others, by their predictions, counts for the query.
+    Values of a query are not confined to 0 to 1; means over queries are what counts.
 
     Args:
         sample: pairs with labels.
         ranks: ranks of the pairs, int64 ``[systems, pairs]``; 0: not retrieved.
-        measures: measures of :data:`SUPPORTED`, precision with a cutoff.
+        measures: measures that are linear in the labels (:func:`check_measures`).
 
     Raises:
-        InputError: a measure is another, or no pair has a label.
+        InputError: the design cannot give a measure, or no pair has a label.
     """
-    check_measures(measures)
-    labelled = ~np.isnan(sample.relevance).all(axis=0)
+    check_measures(measures, "pairs")
+    labelled, grades = ~np.isnan(sample.relevance[0]), len(sample.relevance)
     if not labelled.any():
         raise InputError("no pair has a label of a person", "Fill in the column label of people.csv, and read it")
-    values = _values(sample, ranks, measures)
-    ratios = [number for number, measure in enumerate(measures) if measure.name != "precision"]
-    queries = np.unique(sample.query[labelled])
-    if labelled.all() or len(queries) < 2 or not ratios:
-        return values
-    pseudo = values.copy()
-    for group in np.array_split(queries, min(len(queries), _GROUPS)):
-        others = ~np.isin(sample.query, group)
-        without = _values(sample.of_pairs(others), ranks[:, others], [measures[number] for number in ratios])
-        changes = values[:, ratios] - without
-        changes[:, :, group] = 0
-        pseudo[:, ratios, group[0]] += np.nansum(changes, axis=2)  # by one query, which keeps the variance of the mean
-    return pseudo
-
-
-def _values(sample: Sample, ranks: Ints, measures: Sequence[Measure]) -> Floats:
-    """Return what each query's own pairs say of the measures, ``[systems, measures, queries]``."""
-    relevant = [_Relevance(sample, grade) for grade in range(1, len(sample.relevance) + 1)]
-    values = np.full((len(ranks), len(measures), sample.queries), np.nan)
+    chance = np.where(labelled, sample.probability, 1.0)
+    predictions = [_predicted(sample, grade) for grade in range(grades)]
+    relevance = [
+        p + np.where(labelled, y - p, 0.0) / chance for p, y in zip(predictions, sample.relevance, strict=True)
+    ]
+    values = np.empty((len(ranks), len(measures), sample.queries))
     for number, measure in enumerate(measures):
-        chosen = relevant[measure.relevant - 1 :]
-        if not chosen:
-            grades = len(sample.relevance)
+        if measure.relevant > grades:
             raise InputError(f"{measure} must be of a grade that labels have, got up to {grades}", "Lower rel=")
         for system, ranked in enumerate(ranks):
-            inside = (ranked > 0) & (ranked <= (measure.cutoff or ranked))
-            with np.errstate(divide="ignore", invalid="ignore"):  # a query without pairs has no value
-                values[system, number] = _value(chosen, measure, np.where(inside, ranked, np.inf))
+            weight = weights_of(measure, ranked)
+            if measure.name == "judged":
+                values[system, number] = sample.sums(weight * labelled)
+            elif measure.name == "precision":
+                values[system, number] = sample.sums(weight * relevance[measure.relevant - 1])
+            else:
+                values[system, number] = sample.sums(weight * _grade(relevance, measure.relevant))
     return values
 
 
-def check_measures(measures: Sequence[Measure]) -> None:
-    """Raise InputError unless all measures can be estimated from a part of the labels."""
-    for measure in measures:
-        if measure.name not in SUPPORTED or measure.share or (measure.name == "precision" and not measure.cutoff):
-            raise InputError(
-                f"{measure} cannot be estimated from a draw of judgements",
-                "Ask for precision@k, recall@k, map or ndcg, such as --measures=precision@10,ndcg@10",
-            )
+def _grade(relevance: Sequence[Floats], least: int) -> Floats:
+    """Return the grade of pairs from the relevance at each grade; grades below ``least`` count as 0."""
+    return np.asarray(least * relevance[least - 1] + np.sum(relevance[least:], axis=0))
 
 
-class _Relevance:
-    """Relevance at a grade: predictions and errors of pairs, and numbers of relevant papers of queries.
+def weights_of(measure: Measure, ranks: Ints) -> Floats:
+    """Return what the relevance of each pair adds to a linear measure of its query, float64 ``[pairs]``."""
+    inside = (ranks > 0) & (ranks <= (measure.cutoff or 0))
+    if measure.name == "dcg":
+        return np.where(inside, 1 / np.log2(np.where(inside, ranks, 1) + 1.0), 0.0)
+    return inside / float(measure.cutoff or 1)
+
+
+def mean_of_pairs(values: Floats, *, most: float = 1.0, difference: bool = False) -> Estimate:
+    """Return the mean of estimated values (:func:`by_pairs`), or of their differences, float64 ``[queries]``.
+
+    Few labelled pairs stand for many, so values have long tails: Student's t has the degrees of freedom of their
+    variance, given their kurtosis. ``most`` is the greatest value that the measure can have.
+    """
+    queries, deviation = len(values), float(values.std(ddof=1))
+    if not deviation:
+        return Estimate(float(values.mean()), np.nan, np.nan, np.nan)
+    kurtosis = float((((values - values.mean()) / deviation) ** 4).mean())
+    freedom = 2 / (2 / (queries - 1) + max(kurtosis - 3, 0.0) / queries)
+    return _estimate(float(values.mean()), deviation / queries**0.5, freedom, most, difference=difference)
+
+
+def greatest(measure: Measure, grades: int) -> float:
+    """Return the greatest value of a measure by labels up to a grade."""
+    if measure.name != "dcg":
+        return 1.0
+    return float(grades * (1 / np.log2(np.arange(2, (measure.cutoff or 1) + 2))).sum())
+
+
+def by_queries(people: Floats, predictors: Floats, *, difference: bool = False) -> Estimate:
+    """Return the mean over all queries of a measure that only some have, or of the difference of two systems.
+
+    Args:
+        people: the measure by people, float64 ``[queries]``, from 0 to 1 (differences from -1 to 1); NaN: not judged.
+        predictors: the measure by citations, and by a model if there is one, float64 ``[predictors, queries]``.
+        difference: whether the values are differences, whose interval is symmetric.
+
+    Returns:
+        The estimate, within the range of the measure. It has no interval if fewer than :data:`FEWEST` queries are
+        judged, or all have the same value.
+    """
+    judged, queries = np.flatnonzero(~np.isnan(people)), len(people)
+    values, count = people[judged], len(judged)
+    known = (predictors - predictors.mean(axis=1, keepdims=True))[:, judged].T
+    residuals = values if count == queries else values - (_weights(values, known) * known).sum(axis=1)
+    value = float(residuals.mean())
+    if count < FEWEST or not values.std():
+        return Estimate(min(max(value, -1.0 if difference else 0.0), 1.0), np.nan, np.nan, np.nan)
+    variance = (1 / count - 1 / queries) * residuals.var(ddof=1) + values.var(ddof=1) / queries
+    return _estimate(value, float(np.sqrt(variance)), count - 1, difference=difference)
+
+
+def _estimate(value: float, error: float, freedom: float, most: float = 1.0, *, difference: bool) -> Estimate:
+    """Return an estimate with Student's interval, on the scale of log odds unless it is a difference."""
+    from scipy.stats import t
+
+    least, width = -most if difference else 0.0, float(t.ppf(0.975, freedom)) * error
+    value = min(max(value, least), most)
+    if difference:
+        return Estimate(value, error, max(value - width, least), min(value + width, most))
+    if not least < value < most:
+        return Estimate(value, error, np.nan, np.nan)
+    stretch = np.exp(min(width * most / (value * (most - value)), 50.0))
+    low, high = (most / (1 + (most - value) / value * factor) for factor in (stretch, 1 / stretch))
+    return Estimate(value, error, float(low), float(high))
+
+
+def _weights(values: Floats, known: Floats) -> Floats:
+    """Return the weights of the predictors for each query, fitted to the others, float64 ``[queries, predictors]``."""
+    x, y, scale = known - known.mean(axis=0), values - values.mean(), len(values) / max(len(values) - 1, 1)
+    products = x.T @ x - scale * x[:, :, None] * x[:, None, :]
+    moments = y @ x - scale * y[:, None] * x
+    weights: Floats = (np.linalg.pinv(products, rcond=1e-9, hermitian=True) @ moments[..., None])[..., 0]
+    return weights.clip(0.0, 1.0)
+
+
+class Price(NamedTuple):
+    """What a design would give, before labelling: the half-width of an interval, and what 2 points need.
 
     Attributes:
-        prediction: ``p``, float64 ``[pairs]``.
-        error: ``e``, float64 ``[pairs]``.
-        anchor: the prediction, moved on the scale of odds to the shrunk number of relevant papers.
-        variance: variance of ``e`` by the prediction, float64 ``[pairs]``.
-        count: unbiased number of relevant papers, float64 ``[queries]``.
-        shrunk: the number at which ratios are linearised.
-        reliability: weight of the query's own labels in it.
+        half_width: expected, as a fraction; NaN: fewer than :data:`FEWEST` queries.
+        needed: pairs or queries for a half-width of 2 points; None: all are too few.
     """
 
-    def __init__(self, sample: Sample, grade: int) -> None:
-        self.sample, self.grade = sample, grade
-        relevance, probability = sample.relevance[grade - 1], sample.probability
-        labelled = ~np.isnan(relevance)
-        chance = np.where(labelled, probability, 1.0)
-        self.prediction = p = _predicted(sample, grade - 1)
-        residual = np.where(labelled, relevance - p, 0.0)
-        self.error = residual / chance
-        self.variance = _over((1 - probability) * p * (1 - p), probability)
-        predicted, pairs = self.sums(p), self.sums(np.ones_like(p))
-        correction, noise = self.sums(self.error), self.sums((1 - chance) / chance**2 * residual**2)
-        squares = float((predicted**2).sum())
-        between = max(float((correction**2 - noise).sum()), 0.0) / squares * predicted**2 if squares else predicted
-        unknown = self.sums(self.variance)
-        total = between + unknown
-        self.reliability = np.divide(between, total, out=np.ones_like(total), where=unknown > 0)
-        self.count = predicted + correction
-        least = np.maximum(self.sums(np.where(labelled, relevance, 0.0)), _SMALLEST * predicted)
-        shrunk = np.maximum(predicted + self.reliability * correction, least)
-        self.shrunk = np.where(unknown > 0, shrunk, self.count)
-        odds = (self.shrunk + 0.5) / (pairs - self.shrunk + 0.5) * (pairs - predicted + 0.5) / (predicted + 0.5)
-        moved = odds[sample.query] * p
-        self.anchor = moved / (1 - p + moved)
-        self.none = (unknown == 0) & (self.count < 1e-9)
+    half_width: float
+    needed: int | None
 
-    def sums(self, values: Floats) -> Floats:
-        """Return the sums of values of pairs by query, float64 ``[queries]``."""
-        return np.bincount(self.sample.query, values, self.sample.queries).astype(np.float64)
+
+def price_of_queries(values: Floats, count: int) -> Price:
+    """Return the price of judging ``count`` whole queries, if values by people spread as those by citations."""
+    from scipy.stats import t
+
+    deviation = float(values.std(ddof=1))
+    needed = int(np.ceil((1.96 * deviation / _TARGET) ** 2))
+    width = float(t.ppf(0.975, count - 1)) * deviation / np.sqrt(count) if count >= FEWEST else np.nan
+    return Price(width, max(needed, FEWEST) if needed <= len(values) else None)
+
+
+def price_of_pairs(values: Floats, sample: Sample, strata: Ints, weights: Floats, pairs: int) -> Price:
+    """Return the price of judging ``pairs`` pairs, if papers are relevant as often as they are cited at their ranks.
+
+    Args:
+        values: the measure by citations, float64 ``[queries]``.
+        sample: the universe, whose ``relevance`` is whether papers are cited.
+        strata: strata of the pairs (:func:`stratify`).
+        weights: what the relevance of each pair adds to the measure, float64 ``[pairs]``.
+        pairs: expected number of labelled pairs.
+    """
+    _, place = np.unique(strata[1:], axis=1, return_inverse=True)
+    share = (np.bincount(place.ravel(), sample.relevance[0]) / np.bincount(place.ravel()))[place.ravel()]
+    spread = weights**2 * share * (1 - share) / len(values) ** 2
+
+    def half_width(count: int) -> float:
+        chance = inclusion(strata, count)
+        return 1.96 * float(np.sqrt(values.var(ddof=1) / len(values) + (spread * (1 - chance) / chance).sum()))
+
+    low, high = 1, len(weights)
+    if half_width(high) > _TARGET:
+        return Price(half_width(pairs), None)
+    while high - low > max(low // 50, 1):
+        middle = (low + high) // 2
+        low, high = (low, middle) if half_width(middle) <= _TARGET else (middle, high)
+    return Price(half_width(pairs), high)
 
 
 def _predicted(sample: Sample, grade: int) -> Floats:
@@ -257,86 +371,3 @@ def _predicted(sample: Sample, grade: int) -> Floats:
 def _over(numerator: Floats, denominator: Floats) -> Floats:
     """Return ratios, 0 where there is nothing to divide by."""
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 1e-12)
-
-
-def _value(relevant: Sequence[_Relevance], measure: Measure, rank: Floats) -> Floats:
-    """Return the estimate of one measure of one system, float64 ``[queries]``; ``rank`` is inf beyond the cutoff."""
-    first, inside = relevant[0], np.isfinite(rank).astype(np.float64)
-    if measure.name == "precision":
-        return first.sums((first.prediction + first.error) * inside) / float(measure.cutoff or 1)
-    if measure.name == "map":
-        hits, at_anchor, slope = _precisions(first, 1 / rank, np.lexsort((rank, first.sample.query)))
-        return _ratio([(first, 1.0, slope)], hits, at_anchor, lambda count: count)
-    if measure.name == "recall":
-        parts, size = [(first, 1.0, inside)], lambda count: count
-    else:
-        gains = [2.0**of.grade - 1 if measure.gains else float(of.grade) for of in relevant]
-        rises = np.diff([0.0, *gains]).tolist()
-        parts = [(of, rise, inside / np.log2(rank + 1)) for of, rise in zip(relevant, rises, strict=True)]
-        size = _ideal(int(np.bincount(first.sample.query).max(initial=0)), measure.cutoff)
-    by_grade = [rise * of.sums((of.prediction + of.error) * slope) for of, rise, slope in parts]
-    anchors = [rise * of.sums(of.anchor * slope) for of, rise, slope in parts]
-    return _ratio(parts, np.sum(by_grade, axis=0), np.sum(anchors, axis=0), size)
-
-
-_Part = tuple[_Relevance, float, Floats]
-"""The relevance at one grade in a ratio, the gain of the grade less that of the one below, and the derivative of the
-numerator by the relevance of a pair, without this gain, float64 ``[pairs]``."""
-
-
-def _ratio(parts: Sequence[_Part], hits: Floats, at_anchor: Floats, size: Callable[[Floats], Floats]) -> Floats:
-    """Return a ratio of queries, linearised, float64 ``[queries]``; NaN where all is known and nothing relevant.
-
-    Args:
-        parts: the relevance of pairs by grade, of which numerator and denominator are made.
-        hits: unbiased numerator.
-        at_anchor: numerator at the anchor.
-        size: denominator as a function of the number of relevant papers; those of grades are added.
-    """
-    query = parts[0][0].sample.query
-    start = at_anchor / np.sum([rise * size(of.sums(of.anchor)) for of, rise, _ in parts], axis=0)
-    at_shrunk, total, shared, spread = np.zeros((4, len(start)))
-    for of, rise, numerator in parts:
-        low, high = np.maximum(of.shrunk - 0.5, 0), of.shrunk + 0.5
-        slope = rise * (size(high) - size(low)) / (high - low)
-        at_shrunk += rise * size(of.shrunk)
-        total += rise * size(of.shrunk) + slope * (of.count - of.shrunk)
-        shared += slope * of.reliability * of.sums((rise * numerator - (start * slope)[query]) * of.variance)
-        spread += (slope * of.reliability) ** 2 * of.sums(of.variance)
-    # The mean of 1 / at_shrunk**2 is larger than at its mean by about 3 times the relative variance.
-    value = start + (hits - start * total) / at_shrunk + shared / (at_shrunk**2 + 3 * spread)
-    return np.where(parts[0][0].none, np.nan, value)
-
-
-def _precisions(relevant: _Relevance, inverse: Floats, order: Ints) -> tuple[Floats, Floats, Floats]:
-    """Return sums of the precision at relevant papers, unbiased and at the anchor, and the slope there by pair.
-
-    Args:
-        relevant: the relevance of pairs.
-        inverse: one over the rank, float64 ``[pairs]``; 0 if not retrieved.
-        order: positions of the pairs by query, then rank.
-    """
-    query = relevant.sample.query
-
-    def above(values: Floats) -> Floats:
-        """Return the sum of values over pairs that are ranked above each pair of the same query."""
-        ordered, queries = values[order], query[order]
-        before, sums = np.cumsum(ordered) - ordered, np.empty_like(values)
-        sums[order] = before - before[np.searchsorted(queries, queries)]
-        return sums
-
-    def slope_at(p: Floats) -> Floats:
-        weighted = p * inverse
-        return np.asarray(inverse * (1 + above(p)) + relevant.sums(weighted)[query] - above(weighted) - weighted)
-
-    p, error, anchor = relevant.prediction, relevant.error, relevant.anchor
-    by_pair = p * inverse * (1 + above(p)) + slope_at(p) * error + error * inverse * above(error)
-    return relevant.sums(by_pair), relevant.sums(anchor * inverse * (1 + above(anchor))), slope_at(anchor)
-
-
-def _ideal(pairs: int, cutoff: int | None) -> Callable[[Floats], Floats]:
-    """Return the discounted gain of the best order as a function of the number of relevant papers, interpolated."""
-    discounts = 1 / np.log2(np.arange(1, pairs + 1) + 1)
-    discounts[cutoff or pairs :] = 0
-    gains = np.concatenate([[0.0], np.cumsum(discounts)])
-    return lambda count: np.asarray(np.interp(count, np.arange(pairs + 1), gains))

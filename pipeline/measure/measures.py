@@ -104,6 +104,13 @@ def ndcg(hits: Hits) -> Values:
     return _normalised_gain(hits, lambda rank: np.log2(rank + 1))
 
 
+@measure("dcg", "DCG")
+def dcg(hits: Hits) -> Values:
+    """Gain (the grade) discounted by log2(rank + 1), not normalised: it may exceed 1."""
+    papers = hits.retrieved
+    return _sums(hits, papers.grade / np.log2(papers.rank + 1))
+
+
 @measure("recall", "R", ranx="recall", aliases=("r",))
 def recall(hits: Hits) -> Values:
     """Fraction of the positives that was retrieved."""

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from pipeline.core.artifact import Artifact, oldest_first, published
 from pipeline.core.config import SHORT_ID, counted
 from pipeline.core.workspace import JUDGED
-from pipeline.measure.design import Design, estimate
-from pipeline.measure.judged import BANDS
+from pipeline.measure.design import DIFFERENCE as DIFFERENCES
+from pipeline.measure.design import ESTIMATE, Design, estimate
+from pipeline.measure.judged import BANDS, ENOUGH, FEWEST, Estimate, by_queries, greatest, mean_of_pairs
+from pipeline.measure.measures import parse_measures
+from pipeline.measure.resampling import Floats
 from pipeline.scores.tables import DIFFERENCE, Cell, Column, Table, cell, frame_table, grid, label_of
-from pipeline.stages.judge import BY_CITATIONS, VALUES, labels_of, pairs_of
+from pipeline.stages.judge import labels_of, pairs_of
+from pipeline.stages.judged import BY_CITATIONS, BY_MODEL, VALUES
 
 BY = {"judged": VALUES, "citations": BY_CITATIONS}
 """Files of the measures by what decides relevance."""
 
-NOTE = (
-    "judged: estimated from labels of a random part of the pairs (docs/judging.md); citations: the same measures with "
-    "the pool's positives alone. Brackets: 95% interval over queries and, for judged, draws of pairs together. "
-    "Papers beyond the first {ranks} ranks of every system that no query cites count as not relevant."
+_NOTES = {
+    "pairs": "judged: estimated for all queries from the labels of a random part of the pairs",
+    "queries": "judged: estimated for all queries from those judged in full, corrected by what citations say of the "
+    "others; a query without a relevant paper counts as 0",
+}
+_NOTE = (
+    " (docs/judging.md). citations: the same measures with the pool's positives alone. Brackets: 95% interval over "
+    "queries and, for judged, the draw. Papers beyond the first {ranks} ranks of every system that no query cites "
+    "count as not relevant."
+)
+_FEW = (
+    f"Fewer than {FEWEST} queries are judged in full: too few to conclude, so estimates have no interval.",
+    f"Fewer than {ENOUGH} queries are judged in full: intervals of a system may be too narrow. With 20 judged queries, "
+    "89 to 98% of them held the true value in simulations (docs/judging.md).",
 )
 
 
@@ -38,9 +54,43 @@ def judged_frame(judged: Artifact) -> pl.DataFrame:
     Columns ``by`` (a key of :data:`BY`), ``system``, ``measure``, those of
     :data:`pipeline.measure.design.ESTIMATE` and, against the first system, :data:`pipeline.measure.design.DIFFERENCE`.
     """
-    values = pl.concat(pl.DataFrame(judged.arrow(file)).with_columns(pl.lit(by).alias("by")) for by, file in BY.items())
-    design = Design(row=("system",), of=("by",))
-    return estimate(values, design, 0, (judged.manifest.config["systems"][0],))
+    citations, first = pl.DataFrame(judged.arrow(BY_CITATIONS)), judged.manifest.config["systems"][0]
+    found = estimate(citations.with_columns(by=pl.lit("citations")), Design(row=("system",), of=("by",)), 0, (first,))
+    predictors = [citations, *(pl.DataFrame(judged.arrow(file.path)) for file in judged.outputs(BY_MODEL))]
+    of_labels = _by_labels(judged, predictors, first)
+    return pl.concat([of_labels, found.select(of_labels.columns)])
+
+
+def _by_labels(judged: Artifact, predictors: Sequence[pl.DataFrame], baseline: str) -> pl.DataFrame:
+    """Return the estimates from labels, columns as those of :func:`pipeline.measure.design.estimate`."""
+    people, queries = pl.DataFrame(judged.arrow(VALUES)), judged.manifest.counts["queries"]
+
+    def values(frame: pl.DataFrame, system: str, measure: str) -> Floats:
+        array, of = np.full(queries, np.nan), frame.filter(system=system, measure=measure)
+        array[of["query"]] = of["value"]
+        return array
+
+    def mean(measure: str, own: Floats, *known: Floats, difference: bool = False) -> Estimate:
+        if judged.manifest.config["design"] == "queries":
+            return by_queries(own, np.stack(known), difference=difference)
+        return mean_of_pairs(
+            own, most=greatest(parse_measures(measure)[0], judged.manifest.counts["grades"]), difference=difference
+        )
+
+    rows = []
+    for measure, system in people.select("measure", "system").unique(maintain_order=True).rows():
+        own, first = ([values(frame, name, measure) for frame in (people, *predictors)] for name in (system, baseline))
+        items, of_system = int(np.isfinite(own[0]).sum()), mean(measure, *own)
+        row = {"by": "judged", "system": system, "measure": measure, "value": of_system.value, "low": of_system.low}
+        row |= {"high": of_system.high, "items": items, "units": items, "interval": "Student's t"}
+        if system != baseline:
+            less = [one - other for one, other in zip(own, first, strict=True)]
+            of_pair = mean(measure, *less, difference=True)
+            row |= {"difference": of_pair.value, "difference_low": of_pair.low, "difference_high": of_pair.high}
+            row |= {"error": of_pair.error}
+        rows.append(row)
+    keys = {"by": pl.String, "system": pl.String, "measure": pl.String}
+    return pl.DataFrame(rows, keys | ESTIMATE | DIFFERENCES, orient="row").with_columns(cs.float().fill_nan(None))
 
 
 def stands_on(judged: Artifact) -> str:
@@ -48,7 +98,9 @@ def stands_on(judged: Artifact) -> str:
     counts = judged.manifest.counts
     annotators = counted(counts["annotators"], "annotator")
     people = f"{counts['judged']:,} of {counts['pairs']:,} pairs judged by {annotators}"
-    return people + (f", {counts['by_model']:,} by a model (PPI++)." if counts["by_model"] else ".")
+    if judged.manifest.config["design"] == "queries":
+        people += f", {counts['queries_judged']:,} of {counts['queries']:,} queries in full"
+    return people + (f", {counts['by_model']:,} pairs by a model (PPI++)." if counts["by_model"] else ".")
 
 
 def judged_parts(runs: pl.DataFrame) -> Iterator[Table]:
@@ -75,8 +127,17 @@ def judged_parts(runs: pl.DataFrame) -> Iterator[Table]:
 def judged_tables(judged: Artifact, draw: Artifact, labels: Artifact) -> Iterator[Table]:
     """Yield the tables of an artifact of stage ``judged``: measures, differences from the first system, relevance."""
     frame, first = judged_frame(judged), judged.manifest.config["systems"][0]
-    notes = [NOTE.format(ranks=judged.manifest.counts["ranks"]), stands_on(judged)]
-    outside = {name: count for name, count in judged.manifest.counts["outside"].items() if count}
+    counts, design = judged.manifest.counts, judged.manifest.config["design"]
+    people = ", ".join(name for name, _ in labels.manifest.config["people"])
+    notes = [
+        _NOTES[design] + _NOTE.format(ranks=counts["ranks"]),
+        f"{stands_on(judged)} Labels: {people} ({labels.name}).",
+    ]
+    if design == "queries" and counts["queries_judged"] < ENOUGH:
+        notes.append(_FEW[counts["queries_judged"] >= FEWEST])
+    if counts.get("queries_in_part"):
+        notes.append(f"{counted(counts['queries_in_part'], 'query')} with labels of some pairs alone left out.")
+    outside = {name: count for name, count in counts["outside"].items() if count}
     if outside:
         texts = ", ".join(f"{count:,} of {name}" for name, count in outside.items())
         notes.append(f"Pairs of the first ranks that were no part of the draw, and count as not relevant: {texts}.")
@@ -109,3 +170,20 @@ def relevance_table(draw: Artifact, labels: Artifact) -> Table:
     ]
     shown = frame.select("pairs", ranks.alias("from rank"), "judged", "relevant")
     return frame_table("judged-relevance", "Relevance of cited and uncited papers", frame, notes, shown=shown)
+
+
+def price_table(prices: pl.DataFrame) -> Table:
+    """Return the prices of both designs (:func:`pipeline.stages.judge.prices`), before labelling."""
+    points = {name: (100 * pl.col(name)).round(1) for name in ("system", "difference")}
+    shown = prices.select(
+        pl.format("{}, {} labels", "design", "labels").alias("design"), "measure",
+        *(of.map_elements("± {:.1f}".format, pl.String).alias(name) for name, of in points.items()),
+        pl.col("needed").cast(pl.String).fill_null("more than all").alias("labels for ± 2"),
+    )  # fmt: skip
+    by_pairs = prices.filter(design="pairs")["measure"].to_list()
+    notes = [
+        "Half-widths of 95% intervals in points, expected if people find papers relevant as often as they are cited. "
+        "system: of the widest one; difference: of the first two systems; labels for ± 2: of the difference.",
+        f"--design=pairs is for {' and '.join(by_pairs)}; recall, MAP and nDCG need --design=queries.",
+    ]
+    return frame_table("prices", "What the labels will tell", prices, notes, shown=shown)

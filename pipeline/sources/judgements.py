@@ -42,10 +42,10 @@ Judgement = tuple[int, tuple[str, str], int]
 """Line, row or position from 1, (query id, document id), grade."""
 
 
-def read_judgements(qrels: Any, *, blank: bool = False) -> Iterator[Judgement]:
+def read_judgements(qrels: Any, *, blank: bool = False, words: Mapping[str, int] | None = None) -> Iterator[Judgement]:
     """Yield the judgements of a file, a mapping or a frame (:func:`pipeline.sources.triples.read_triples`).
 
-    ``blank`` leaves out rows without a grade.
+    ``blank`` leaves out rows without a grade; ``words`` are the grades of labels in words, in lower case.
 
     Raises:
         InputError: the file cannot be read, or a line or a grade is malformed.
@@ -53,7 +53,8 @@ def read_judgements(qrels: Any, *, blank: bool = False) -> Iterator[Judgement]:
     rows, locate, _ = read_triples(qrels, QRELS)
     for number, query, document, grade in rows:
         if not blank or (grade is not None and str(grade).strip()):
-            yield number, (query, document), _grade_of(grade, locate(number, query, document))
+            known = (words or {}).get(str(grade).strip().casefold(), grade)
+            yield number, (query, document), _grade_of(known, locate(number, query, document))
 
 
 def _grade_of(value: Any, place: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import random
@@ -16,11 +17,11 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.workspace import SCORES
-from pipeline.measure.measures import parse_measures
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 POOL = flags("--year 2019 --size 300 --queries 12 --seed 5 --samples 1 --model lsa:dimension=8,newest")
-DRAW = ("judge", "draw", *POOL, *flags("--pairs 150 --grades 2 --second 0.4 --ranks 10"))
+POOL_DRAW = ("judge", "draw", *POOL)
+DRAW = (*POOL_DRAW, *flags("--pairs 150 --grades 2 --second 0.4 --ranks 10"))
 
 
 def written(folder: Path, name: str) -> list[dict[str, str]]:
@@ -71,7 +72,7 @@ def labels(root: Path, files: list[str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def scores(root: Path, labels: dict[str, Any]) -> dict[str, Any]:
-    return dict(mdcr_json(root, "judge", "score", *POOL))
+    return dict(mdcr_json(root, "judge", "score", *POOL, "--measures", "precision@1,precision@10,dcg@10"))
 
 
 def test_pairs_are_blind_and_drawn_with_the_probabilities_that_are_stored(draw: dict[str, Any], folder: Path) -> None:
@@ -87,7 +88,7 @@ def test_pairs_are_blind_and_drawn_with_the_probabilities_that_are_stored(draw: 
     keys = [(row["query_id"], row["paper_id"]) for row in people]
     assert keys != sorted(keys)
     assert {(row["query_id"], row["paper_id"]) for row in written(folder, "people-2.csv")} < set(keys)
-    assert "from 0 to 2 into `label`" in (folder / "instructions.md").read_text()
+    assert "0 not relevant, 1 partly, 2 relevant" in (folder / "instructions.md").read_text()
 
 
 def test_a_larger_draw_contains_the_smaller_one(root: Path, folder: Path, tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_labels_are_counted_and_agreement_is_krippendorffs(labels: dict[str, Any
                  if row["label"]} for name in ("ann", "ben"))  # fmt: skip
     assert counts == {
         "labels": len(ann) + len(ben), "pairs": len(ann | ben), "annotators": 2,
-        "machine": len((folder / "model.jsonl").read_text().splitlines()),
+        "machine": len((folder / "model.jsonl").read_text().splitlines()), "ignored": 0,
     }  # fmt: skip
     agreed = {row["annotators"]: row for row in labels["agreement"]}["ann and ben"]
     shared = sorted(ann.keys() & ben.keys())
@@ -120,13 +121,13 @@ def test_estimates_stand_beside_the_figures_of_citations(root: Path, scores: dic
     rows = {(row["by"], row["system"], row["measure"]): row for row in scores["judged"]}
     assert {by for by, *_ in rows} == {"judged", "citations"}
     for artifact in map(Artifact.open, (root / SCORES).glob("[!.]*")):
-        frame = pl.DataFrame(artifact.arrow("scores.arrow")).filter(measure="map")
-        assert frame["value"].mean() == pytest.approx(rows["citations", frame["system"][0], "map"]["value"])
-    first, second = (rows["judged", system, "ndcg@10"] for system in ("lsa:dimension=8", "newest"))
+        frame = pl.DataFrame(artifact.arrow("scores.arrow")).filter(measure="precision@1")
+        assert frame["value"].mean() == pytest.approx(rows["citations", frame["system"][0], "precision@1"]["value"])
+    first, second = (rows["judged", system, "dcg@10"] for system in ("lsa:dimension=8", "newest"))
     assert first["low"] < first["value"] < first["high"]
     assert second["difference"] == pytest.approx(second["value"] - first["value"])
     values = pl.read_csv(scores["values"])
-    mean = values.filter(system="newest", metric="judged-ndcg@10")["value"].mean()
+    mean = values.filter(system="newest", metric="judged-dcg@10")["value"].mean()
     assert mean == pytest.approx(second["value"])
 
 
@@ -144,31 +145,64 @@ def test_the_newest_labels_count_in_a_copy_too(root: Path, own: Path, files: lis
     assert mdcr_json(own, "judge", "score", *POOL)["judged"] != mdcr_json(root, "judge", "score", *POOL)["judged"]
 
 
-def test_all_labels_give_the_measures_of_the_labels(own: Path, tmp_path: Path) -> None:
-    drawn = mdcr_json(own, *DRAW, "--pairs", "100000", "--second", "0", "--output", str(tmp_path))
-    place = Path(drawn["files"][0]).parent
-    path = save(place / "all.csv", ({**row, "label": relevance(row)} for row in written(place, "people.csv")))
+def test_whole_queries_give_the_measures_of_their_labels(own: Path, tmp_path: Path) -> None:
+    draw = mdcr_json(own, *DRAW, *flags("--design queries --queries-judged 12 --second 0"), "--output", str(tmp_path))
+    priced = pl.DataFrame(draw["prices"])
+    assert {*priced["design"]} == {"pairs", "queries"}
+    assert (priced.drop_nulls("system")["system"] > 0).all()
+    place = Path(draw["files"][0]).parent
+    rows = written(place, "people.csv")
+    queries = [row["query_id"] for row in rows]
+    assert len({*queries}) == 12
+    assert sum(one != other for one, other in itertools.pairwise(queries)) == 11  # pairs of a query are together
+    path = save(place / "all.csv", ({**row, "label": relevance(row)} for row in rows))
     mdcr_json(own, "judge", "read", "--labels", str(path))
-    found = mdcr_json(own, "judge", "score", *POOL, "--measures", "precision@10,recall@5,ndcg@5")["judged"]
+    answer = mdcr_json(own, "judge", "score", *POOL, "--measures", "precision@10,recall@5,map,ndcg@5")["judged"]
     export = mdcr_json(own, "export", "run", *POOL, "--output", str(tmp_path))["exported"]
     qrels = tmp_path / "judged.qrels"
     qrels.write_text("".join(f"{r['query_id']} 0 {r['paper_id']} {r['label']}\n" for r in written(place, "all.csv")))
-    measures = ",".join(map(str, parse_measures("precision@10,recall@5,ndcg@5")))
-    answer = mdcr_json(own, "evaluate", *(f"--run={run}" for run in export), f"--qrels={qrels}", "--measures", measures)
-    expected = {(row["system"].split("-")[0][:3], row["measure"]): row["value"] for row in answer["rows"]}
-    for row in found:
+    evaluated = mdcr_json(
+        own, "evaluate", *(f"--run={run}" for run in export), f"--qrels={qrels}", *flags("--no-positive zero"),
+        "--measures", "precision@10,recall@5,map,ndcg@5",
+    )  # fmt: skip
+    expected = {(row["system"].split("-")[0][:3], row["measure"]): row["value"] for row in evaluated["rows"]}
+    for row in answer:
         if row["by"] == "judged":
             assert row["value"] == pytest.approx(expected[row["system"][:3], row["measure"]], abs=1e-9)
+            assert row["low"] is None  # 12 queries are too few to conclude
+    partial = save(place / "part.csv", ({**row, "label": "" if n < 3 else 1} for n, row in enumerate(rows)))
+    mdcr_json(own, "judge", "read", "--labels", str(partial))
+    text = mdcr(own, "judge", "score", *POOL).stdout
+    assert "11 of 12 queries in full. Labels: part" in text
+    assert "too few to conclude" in text
+    assert "1 query with labels of some pairs alone left out" in text
+    refused = one_line_error(mdcr(own, "judge", "score", *POOL, "--measures", "dcg@10"))
+    assert "dcg@10 is no fraction" in refused
+
+
+def test_labels_in_words_and_of_other_pairs(own: Path, tmp_path: Path) -> None:
+    drawn = mdcr_json(own, *POOL_DRAW, *flags("--pairs 60 --grades yes,no"), "--output", str(tmp_path))
+    place = Path(drawn["files"][0]).parent
+    assert "yes or no, from most to least relevant" in (place / "instructions.md").read_text()
+    rows = written(place, "people.csv")
+    extra = [{**rows[0], "paper_id": "another"}]
+    path = save(place / "ann.csv", ({**row, "label": "Yes" if n % 3 else "no"} for n, row in enumerate(rows + extra)))
+    assert "not a pair of this draw" in one_line_error(mdcr(own, "judge", "read", "--labels", str(path)))
+    read = mdcr_json(own, "judge", "read", "--labels", str(path), "--extra", "ignore")
+    assert read["labels"]["counts"]["labels"] == len(rows)
+    assert read["labels"]["counts"]["ignored"] == 1
+    labels = pl.DataFrame(Artifact.open(Path(read["labels"]["path"])).arrow("labels.arrow"))
+    assert labels["grade"].sum() == sum(1 for n in range(len(rows)) if n % 3)
+    for grades in ("no,yes", "yes,yes", "0", "yes"):
+        assert "--grades must be a scale" in one_line_error(mdcr(own, *POOL_DRAW, "--grades", grades))
 
 
 def test_tables_say_how_many_pairs_stand_behind_them(root: Path, labels: dict[str, Any]) -> None:
     result = mdcr(root, "judge", "score", *POOL)
     assert result.returncode == 0, result.stderr
     counts = labels["labels"]["counts"]
-    text = (
-        f"{counts['pairs']:,} of {counts['machine']:,} pairs judged by 2 annotators, {counts['machine']:,} by a model"
-    )
-    assert text in result.stdout
+    universe = f"{counts['machine']:,} pairs"
+    assert f"{counts['pairs']:,} of {universe} judged by 2 annotators, {universe} by a model" in result.stdout
     assert "newest less lsa:dimension=8" in result.stdout
     assert "Relevance of cited and uncited papers" in result.stdout
 
@@ -182,12 +216,12 @@ def test_the_page_of_a_report_has_a_table_of_its_own(root: Path, scores: dict[st
 
 
 def test_audit_and_leaderboard_take_the_values(root: Path, scores: dict[str, Any]) -> None:
-    rows = {row["system"]: row for row in scores["judged"] if (row["by"], row["measure"]) == ("judged", "ndcg@10")}
-    audit = mdcr_json(root, "audit", scores["values"], "--metric", "judged-ndcg@10")
+    rows = {row["system"]: row for row in scores["judged"] if (row["by"], row["measure"]) == ("judged", "precision@10")}
+    audit = mdcr_json(root, "audit", scores["values"], "--metric", "judged-precision@10")
     assert {row["system"]: row["mean"] for row in audit["tables"]["board"]} == pytest.approx(
         {system: row["value"] for system, row in rows.items()}
     )
-    board = json.dumps(mdcr_json(root, "leaderboard"))
+    board = json.dumps(mdcr_json(root, "study", "leaderboard", "--set", "measure=precision@10"))
     assert "judged-tiny-dataset-2019-300-s1" in board
 
 
@@ -240,7 +274,7 @@ def test_the_labels_that_were_read_last_count(root: Path, folder: Path, labels: 
         read = mdcr_json(root, "judge", "read", "--labels", str(folder / f"{name}.csv"), *draw)
     result = mdcr(root, "judge", "score", *POOL, *draw)
     assert f"{read['labels']['counts']['pairs']} of " in result.stdout
-    assert "judged by 1 annotator." in result.stdout
+    assert "judged by 1 annotator. Labels: ben (" in result.stdout
 
 
 def test_labels_belong_to_the_pool_that_was_drawn(root: Path, labels: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ from pipeline.scores.facts import artifact_of, setting_of
 from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.store import stored, values, with_values
 from pipeline.scores.tables import label_of
-from pipeline.stages.judge import VALUES
+from pipeline.stages.judged import VALUES
 from pipeline.stages.systems import TUNED
 from pipeline.stages.titles import UNTUNED, spelled, stored_system
 from pipeline.studies.mdcr.evaluation import SCORES as LISTS
