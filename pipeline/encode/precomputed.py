@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,18 +20,16 @@ import pyarrow.parquet as pq
 
 from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.files import ZIP_ERRORS, open_member
 from pipeline.encode.base import Matrix
 from pipeline.sources.base import check_files, check_finished, find_files, fingerprint
 from pipeline.sources.content import read_lines
 
-_COLUMNS, _ARRAYS, _LINES = (".parquet", ".arrow", ".feather"), (".npy", ".npz"), (".jsonl", ".ndjson", ".gz")
-_ENDINGS = (*_COLUMNS, *_ARRAYS, *_LINES)
+_ENDINGS = (".parquet", ".npy", ".jsonl", ".gz")
 _AGAIN = "Write it again"
 
 IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
-"""Names of columns, keys or arrays of ids and vectors; the first one present is read."""
+"""Names of columns of ids and vectors; the first one present is read."""
 
 BLOCK_BYTES, BLOCK_ROWS = 2**24, 2_048
 
@@ -76,8 +73,8 @@ def find(path: Path) -> list[VectorFile]:
 
 def _vector_file(path: Path) -> VectorFile:
     if path.suffix not in _ENDINGS:
-        endings = ", ".join((*_COLUMNS, *_ARRAYS, ".jsonl", ".jsonl.gz"))
-        raise InputError(f"{path} must be a file of vectors, got the ending {path.suffix!r}", f"Known: {endings}")
+        what = f"{path} must be a file of vectors, got the ending {path.suffix!r}"
+        raise InputError(what, "Write Parquet (.parquet), or .npy with its ids; S2AG's are .jsonl or .gz")
     ids = path.with_suffix(".ids.txt") if path.suffix == ".npy" else None
     if ids and not ids.is_file():
         raise InputError(f"{path} must have its ids in {ids.name}, got no such file", "Write it: one id a line")
@@ -137,26 +134,18 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
-    except (pa.ArrowException, *ZIP_ERRORS) as error:
+    except (pa.ArrowException, OSError) as error:
         raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
 
 
 class _Line(msgspec.Struct, gc=False):
-    id: str | int | None = None
-    _id: str | int | None = None
-    paper_id: str | int | None = None
     corpusid: str | int | None = None
     vector: msgspec.Raw = msgspec.Raw(b"")
-    embedding: msgspec.Raw = msgspec.Raw(b"")
     model: str = ""
-
-    def key(self) -> str | int | None:
-        """Return the first id present, or None."""
-        return next((key for key in (self.id, self._id, self.paper_id, self.corpusid) if key is not None), None)
 
 
 def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
-    """Read JSON lines; a vector is a list of numbers, or text that holds one (S2AG)."""
+    """Read the JSON lines of S2AG; a vector is a list of numbers, or text that holds one."""
     decode, decode_vector = msgspec.json.Decoder(_Line).decode, msgspec.json.Decoder(list[float]).decode
     lines = read_lines(file.path)
     while block := list(itertools.islice(lines, BLOCK_ROWS)):
@@ -165,19 +154,18 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
             try:
                 record = decode(line or b"")
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise _wrong(file, number, "record", "JSON with an id and a vector", error) from error
-            key = record.key()
-            if key is None or key == "":
-                raise _wrong(file, number, "id", f"text or an integer in one of {', '.join(IDS)}", "none")
+                raise _wrong(file, number, "record", "JSON of S2AG", error) from error
+            if record.corpusid in (None, ""):
+                raise _wrong(file, number, "corpusid", "an id of S2AG, whose JSON lines alone are read", "none")
             records.append(record)
-            ids.append(str(key))
+            ids.append(str(record.corpusid))
         id_array = pa.array(ids, pa.large_string())
         rows = rows_of(id_array)
         numbers = np.array([number for number, _ in block], np.int64)
         known_positions = np.flatnonzero(rows >= 0).tolist()
         matrix = np.empty((0, 0))
         for index, position in enumerate(known_positions):
-            raw = bytes(records[position].vector or records[position].embedding)
+            raw = bytes(records[position].vector)
             try:
                 vector = decode_vector(raw[1:-1] if raw[:1] == b'"' else raw)
             except msgspec.DecodeError as error:
@@ -192,7 +180,7 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
 
 
 def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
-    """Read Parquet or Arrow: a column of ids, text or integers, and one of lists of numbers."""
+    """Read Parquet: a column of ids, text or integers, and one of lists of numbers."""
     start = 1
     for batch in _batches(file.path):
         names = batch.schema.names
@@ -209,23 +197,9 @@ def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    if path.suffix == ".parquet":
-        with pq.ParquetFile(path, memory_map=True) as parquet:
-            names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
-            yield from parquet.iter_batches(BLOCK_ROWS, columns=names)
-        return
-    with pa.memory_map(str(path)) as source:
-        head = source.read(6)
-        source.seek(0)
-        if head == b"ARROW1":
-            reader = pa.ipc.open_file(source)
-            batches: Iterator[pa.RecordBatch] = (reader.get_batch(index) for index in range(reader.num_record_batches))
-        else:
-            batches = iter(pa.ipc.open_stream(source))
-        for batch in batches:
-            batch.validate(full=True)  # damaged offsets end the process when they are followed
-            for start in range(0, batch.num_rows, BLOCK_ROWS):
-                yield batch.slice(start, BLOCK_ROWS)
+    with pq.ParquetFile(path, memory_map=True) as parquet:
+        names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
+        yield from parquet.iter_batches(BLOCK_ROWS, columns=names)
 
 
 def _column(file: VectorFile, names: Sequence[str], choices: Sequence[str]) -> str:
@@ -275,24 +249,6 @@ def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read a ``.npy`` and the ids beside it, one a line."""
     with file.path.open("rb") as handle:
         yield from _pairs(file, _id_lines(file), _open_array(file, handle, file.path.name), rows_of)
-
-
-def _read_npz(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
-    """Read an ``.npz`` with an array of ids and one of vectors, without unpacking it."""
-    with zipfile.ZipFile(file.path) as archive:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
-        ids, vectors = (_column(file, names, (*choices, f"{choices[0]}s")) for choices in (IDS, VECTORS))
-        ids_name, vectors_name = f"{ids}.npy", f"{vectors}.npy"
-        with open_member(archive, ids_name) as id_handle, open_member(archive, vectors_name) as handle:
-            id_values = _open_array(file, id_handle, ids)
-            if len(id_values.shape) != 1 or id_values.kind.kind not in "iuUS":
-                raise InputError(
-                    f"{ids} of {file.path} must be a list of text or integers, got shape {id_values.shape} and type "
-                    f"{id_values.kind}",
-                    "Save it as np.array(ids, str)",
-                )
-            texts = (str(name) for block in _blocks(file, id_values) for name in block.astype(str))
-            yield from _pairs(file, texts, _open_array(file, handle, vectors), rows_of)
 
 
 def _id_lines(file: VectorFile) -> Iterator[str]:
@@ -386,9 +342,4 @@ def _wrong(file: VectorFile, position: int, name: str, expected: str, got: objec
     )
 
 
-_READERS = {
-    **dict.fromkeys(_LINES, _read_lines),
-    **dict.fromkeys(_COLUMNS, _read_columns),
-    ".npy": _read_npy,
-    ".npz": _read_npz,
-}
+_READERS = {".jsonl": _read_lines, ".gz": _read_lines, ".parquet": _read_columns, ".npy": _read_npy}

@@ -6,9 +6,7 @@ import gzip
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 
 class Import(NamedTuple):
@@ -45,12 +43,12 @@ _RUNS: Mapping[str, tuple[bytes, str]] = {
 }
 
 _LINES: Mapping[str, tuple[bytes, str]] = {
-    "deep": (b'{"id": "1", "vector": ' + _DEEP + b"}\n", ":1 must be"),
-    "deep beside": (b'{"id": "1", "x": ' + _DEEP + b', "vector": [1.0]}\n', ":1 must be"),
+    "deep": (b'{"corpusid": "1", "vector": ' + _DEEP + b"}\n", ":1 must be"),
+    "deep beside": (b'{"corpusid": "1", "x": ' + _DEEP + b', "vector": [1.0]}\n', ":1 must be"),
     "deep.lines": (_DEEP + b"\n", ":1 must be"),
-    "surrogate": (b'{"id": "\\ud800", "vector": [1.0]}\n', ":1 must be"),
+    "surrogate": (b'{"corpusid": "\\ud800", "vector": [1.0]}\n', ":1 must be"),
     "null": (b"null\n", ":1 must be"),
-    "a vector of null": (b'{"id": "p", "vector": null}\n', ""),
+    "a vector of null": (b'{"corpusid": "p", "vector": null}\n', ""),
 }
 
 
@@ -99,10 +97,6 @@ def _files(files: Mapping[str, bytes]) -> Callable[[Path], object]:
     return lambda folder: [(folder / name).write_bytes(data) for name, data in files.items()]
 
 
-def _npz(**arrays: Any) -> Callable[[Path], object]:
-    return lambda folder: np.savez(folder / "x.npz", **arrays)
-
-
 def imports() -> Iterator[Import]:
     """Return every row."""
     for name, (data, said) in _RUNS.items():
@@ -112,12 +106,6 @@ def imports() -> Iterator[Import]:
     for name, (data, said) in _NPY.items():
         files = {"x.npy": data, "x.ids.txt": b"1\n2\n"}
         yield Import(f"vectors: npy of {name}", "vectors:{}/x.npy", _files(files), said)
-    yield Import(
-        "vectors: ids of objects", "vectors:{}/x.npz", _npz(id=np.array([{}]), vector=np.ones((1, 2))), "objects"
-    )
-    yield Import(
-        "vectors: ids of two axes", "vectors:{}/x.npz", _npz(id=[["1"]], vector=np.ones((1, 2))), "must be a list"
-    )
     for system in ("run:{}/x", "vectors:{}/x.npy", "vectors:{}/x.jsonl"):
         name = Path(system).name
         for what, make in {

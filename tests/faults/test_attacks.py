@@ -53,7 +53,7 @@ PAPERS = "corpus --source jsonl --input {root}/papers --corpus new --workers 1"
 READERS: Sequence[tuple[str, str]] = [
     *((ending, "evaluate --qrels {root}/given/good.qrels --run {file}") for ending in ("trec", "json", "parquet")),
     *((ending, "evaluate --run {root}/given/good.run --qrels {file}") for ending in ("trec", "json", "parquet")),
-    *((ending, f"eval {POOL} --model vectors:{{file}}") for ending in ("npy", "npz", "parquet", "arrow", "jsonl")),
+    *((ending, f"eval {POOL} --model vectors:{{file}}") for ending in ("npy", "parquet", "jsonl")),
     ("run", f"eval {POOL} --model run:{{file}}"),
     ("jsonl", f"{PAPERS} --contexts {{file}}"),
     ("tsv", f"{PAPERS} --citations {{file}}"),
@@ -259,18 +259,13 @@ def test_word_vectors_hold_no_list_of_all_tokens() -> None:
     assert not isinstance(iter(sentences), list)
 
 
-@pytest.mark.parametrize("name", ["plain.arrow", "packed.arrow", "plain.parquet", "packed.parquet"])
+@pytest.mark.parametrize("name", ["plain.parquet", "packed.parquet"])
 def test_flipped_bits_of_vectors_end_in_a_line(name: str, tmp_path: Path, tally: Tally) -> None:
     """In processes of their own, since damaged offsets of Arrow may end the process that follows them."""
     ids = pa.array([f"p{row}" for row in range(30)]).dictionary_encode()
     table = pa.table({"id": ids, "vector": np.random.default_rng(1).normal(size=(30, 6)).tolist()})
     file, packed = tmp_path / name, name.startswith("packed")
-    if name.endswith("arrow"):
-        options = pa.ipc.IpcWriteOptions(compression="zstd" if packed else None)
-        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema, options=options) as writer:
-            writer.write_table(table, max_chunksize=12)
-    else:
-        pq.write_table(table, file, compression="zstd" if packed else "none")
+    pq.write_table(table, file, compression="zstd" if packed else "none")
     whole, chance = file.read_bytes(), random.Random(name)
     for _ in range(25):
         damaged = bytearray(whole)
