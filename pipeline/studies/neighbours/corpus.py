@@ -25,14 +25,14 @@ from pipeline.core.rng import priorities, smallest
 from pipeline.core.settings import Count
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, POOLS
+from pipeline.core.workspace import CORPORA
 from pipeline.corpus.build import build_corpus
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
-from pipeline.studies.common import ExternalPoolConfig
 from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
 from pipeline.studies.neighbours.tagging import Words, draw_papers, tags_name, tags_task, top_phrases
+from pipeline.studies.pools import own_pool
 
 TITLE = "T"
 """Class of the title of a paper alone."""
@@ -201,55 +201,43 @@ class Members(NamedTuple):
 PoolKind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
-@dataclass(frozen=True)
-class NeighbourPoolConfig(ExternalPoolConfig):
-    """Settings of a pool of a corpus of neighbours.
+def pool_task(corpus: Artifact, kind: PoolKind, queries: Count, seed: int, name: str = "") -> Task:
+    """Return the task of a pool of a corpus of neighbours; the positive of a query is its original, or its neighbour.
 
-    Attributes:
+    A query that is a candidate is excluded from its own ranking.
+
+    Args:
+        corpus: the corpus of neighbours.
         kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
             all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
             originals as candidates; a query's field is its class. ``overlap``: neighbours of one class and their
             originals as queries; all neighbours of that class and all originals as candidates.
-        name: the class of a pool of the kind ``overlap``.
         queries: number of titles, or of neighbours of each class, that are queries (all if there are fewer).
-    """
-
-    kind: PoolKind = "titles"
-    name: str = ""
-
-    @property
-    def slug(self) -> str:
-        """Readable name: ``overlap-t-arot``."""
-        return f"{self.kind}-{self.name}".lower().replace("_", "-").strip("-")
-
-
-def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
-    """Return the task that makes a pool; the positive of a query is its original, or the neighbour of an original.
-
-    A query that is a candidate is excluded from its own ranking.
+        seed: seed of their choice.
+        name: the class of a pool of the kind ``overlap``.
 
     Raises:
         InputError: once run: no paper has a neighbour of the class.
     """
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    def build(inputs: Inputs, out: Workdir) -> Counts:
         members = Members.read(inputs["corpus"])
-        positions = _query_positions(members, Corpus(inputs["corpus"]), config)
+        positions = _query_positions(members, Corpus(inputs["corpus"]), kind, name, queries, seed)
         if not len(positions):
-            raise InputError(f"no paper has a neighbour of {config.name or 'any class'}", "Leave the class out")
+            raise InputError(f"no paper has a neighbour of {name or 'any class'}", "Leave the class out")
         rows, originals = members.rows[positions], members.original_of[positions]
         fields = members.names[positions].astype(object)
         candidates = members.originals
-        if config.kind == "overlap":
-            candidates = np.union1d(candidates, members.rows[members.names == config.name])
+        if kind == "overlap":
+            candidates = np.union1d(candidates, members.rows[members.names == name])
             fields = np.concatenate([fields, [None] * len(rows)])
             rows, originals = np.concatenate([rows, originals]), np.concatenate([originals, rows])
-        elif config.kind == "titles-among-titles":
+        elif kind == "titles-among-titles":
             candidates = np.union1d(candidates, members.rows[members.names == TITLE])
         order = np.argsort(rows)
-        rows, originals, fields, queries = rows[order], originals[order], fields[order], np.arange(len(rows))
+        rows, originals, fields, positives = rows[order], originals[order], fields[order], np.arange(len(rows))
         self_queries = np.flatnonzero(np.isin(rows, candidates))
-        judgements, exclusions = (queries, originals, np.ones(len(rows))), (self_queries, rows[self_queries])
+        judgements, exclusions = (positives, originals, np.ones(len(rows))), (self_queries, rows[self_queries])
         write_pool(out, (rows, fields), candidates, judgements, exclusions)
         return {
             "queries": len(rows),
@@ -260,19 +248,21 @@ def pool_task(corpus: Artifact, config: NeighbourPoolConfig) -> Task:
             "excluded_same_title": 0,
         }
 
-    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{config.slug}", config, {"corpus": corpus}, run)
+    slug = f"{corpus.manifest.slug}-{f'{kind}-{name}'.lower().replace('_', '-').strip('-')}"
+    own = {"kind": kind, "name": name}
+    return own_pool(slug, build, {"corpus": corpus}, own=own, queries=queries, seed=seed)
 
 
-def _query_positions(members: Members, corpus: Corpus, config: NeighbourPoolConfig) -> Rows:
+def _query_positions(members: Members, corpus: Corpus, kind: PoolKind, name: str, queries: Count, seed: int) -> Rows:
     """Return the positions of the queries among titles and neighbours."""
     keys = corpus.attributes["key"][members.original_of]
-    if config.kind.startswith("titles"):
+    if kind.startswith("titles"):
         titles = np.flatnonzero(members.names == TITLE)
-        count = len(titles) if config.queries == "all" else config.queries
-        return titles[smallest(priorities(keys[titles], config.seed, "title queries"), count)]
-    names = [config.name] if config.kind == "overlap" else np.unique(members.names[members.names != TITLE])
+        count = len(titles) if queries == "all" else queries
+        return titles[smallest(priorities(keys[titles], seed, "title queries"), count)]
+    names = [name] if kind == "overlap" else np.unique(members.names[members.names != TITLE])
     is_query = np.zeros(len(keys), bool)
-    for name in names:
-        positions = np.flatnonzero(members.names == name)
-        is_query[positions[draw_papers(keys[positions], config.queries, config.seed)]] = True
+    for of_class in names:
+        positions = np.flatnonzero(members.names == of_class)
+        is_query[positions[draw_papers(keys[positions], queries, seed)]] = True
     return np.flatnonzero(is_query)

@@ -16,7 +16,7 @@ from pipeline.core.rng import generator
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.stages.embed import store_of
-from pipeline.studies.base import StudyFigure
+from pipeline.studies.base import Draw
 from pipeline.studies.neighbours.corpus import TITLE, Members
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
@@ -51,7 +51,7 @@ def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
             yield Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
 
 
-def drawings(values: pl.DataFrame) -> list[StudyFigure]:
+def drawings(values: pl.DataFrame) -> dict[str, Draw]:
     """Return a drawing of each measure, classes and categories by systems: means over corpora (figures 6 and 7).
 
     ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
@@ -64,36 +64,33 @@ def drawings(values: pl.DataFrame) -> list[StudyFigure]:
     labels = [f"{CLASSES[name].category} {name}" if name in CLASSES else f"{name}, mean" for name in names]
     means = values.group_by("measure", "name", "system").agg(pl.col("value").mean() / 100)
     value_of = {tuple(key): value for *key, value in means.iter_rows()}
-    return [
-        StudyFigure(
-            f"classes-{measure.lower().replace('_', '-')}",
-            partial(
-                draw_heat,
-                title=measure,
-                rows=labels,
-                columns=systems,
-                values=[[value_of.get((measure, name, system), np.nan) for system in systems] for name in names],
-            ),
+    return {
+        f"classes-{measure.lower().replace('_', '-')}": partial(
+            draw_heat,
+            title=measure,
+            rows=labels,
+            columns=systems,
+            values=[[value_of.get((measure, name, system), np.nan) for system in systems] for name in names],
         )
         for measure in ("NN1_Ret", "NN10_Ret", "AOP-10")
-    ]
+    }
 
 
 def titles(
     workspace: Workspace, name: str, corpus: Artifact, rankings: Sequence[RankedPool], seed: int
-) -> list[StudyFigure]:
+) -> dict[str, Draw]:
     """Return a t-SNE plot of titles and papers for each encoder on one corpus (figures 2 and 8)."""
     members = Members.read(corpus)
     plotted = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
     rows = np.union1d(members.rows[plotted], members.original_of[plotted])
     is_title = np.isin(rows, members.rows[plotted])
-    plots = []
+    plots = dict[str, Draw]()
     for ranked_pool in rankings:
         if ranked_pool.kind == "titles-among-titles" and ranked_pool.vectors and ranked_pool.model:
             vectors = unit_vectors(store_of(*workspace.make([ranked_pool.vectors])), rows)
             title = f"{ranked_pool.system}, {name}"
             draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
-            plots.append(StudyFigure(f"titles-{file_name(name)}-{ranked_pool.model.slug}", draw))
+            plots[f"titles-{file_name(name)}-{ranked_pool.model.slug}"] = draw
     return plots
 
 

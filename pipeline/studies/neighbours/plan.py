@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 
@@ -22,9 +22,7 @@ from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.systems import encoders, parse_systems
-from pipeline.studies.common import require_made
 from pipeline.studies.neighbours.corpus import (
-    NeighbourPoolConfig,
     NeighboursConfig,
     PoolKind,
     neighbours_task,
@@ -150,23 +148,12 @@ class RankedPool(NamedTuple):
         return kind
 
 
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the tasks, corpus by corpus: tags and neighbours, titles and neighbours as queries, overlaps."""
-    recipe.check()
-    for name in recipe.corpora:
-        if recipe.input:
-            yield [_corpus_task(recipe, name)]
-        yield [_neighbours_task(workspace, recipe, name)]
-        corpus = neighbours_of(workspace, recipe, name)
-        rankings = ranked_pools(workspace, recipe, corpus)
-        yield [score for ranked_pool in rankings for score in ranked_pool.scores]
-        yield [ranked_pool.ranking for ranked_pool in rankings if not ranked_pool.scores]
-        yield [task for _, task in similarity_tasks(corpus, rankings)]
-
-
-def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Artifact:
-    """Return the corpus of neighbours of one corpus; both must exist."""
-    return require_made(workspace, _neighbours_task(workspace, recipe, name))
+def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Generator[Sequence[Task], Any, Artifact]:
+    """Make the corpus of neighbours of one corpus."""
+    corpus = [find_corpus(workspace.root, name)] if not recipe.input else (yield [_corpus_task(recipe, name)])
+    made = yield [neighbours_task(corpus[0], recipe.settings)]
+    artifact: Artifact = made[0]
+    return artifact
 
 
 def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
@@ -176,7 +163,7 @@ def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list
         of_titles = kind.startswith("titles")
         queries = recipe.titles if of_titles else recipe.queries
         for name in [name for name in counts if counts[name]] if kind == "overlap" else [""]:  # classes with neighbours
-            pool = pool_task(corpus, NeighbourPoolConfig(kind=kind, name=name, queries=queries, seed=recipe.seed))
+            pool = pool_task(corpus, kind, queries, recipe.seed, name)
             evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
             for system, evaluation in zip(systems, evaluations, strict=True):
                 scores = () if kind == "overlap" else evaluation.scores
@@ -208,8 +195,3 @@ def _corpus_task(recipe: Recipe, name: str) -> Task:
     if not file.is_file():
         raise InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
     return corpus_task(name, JsonLines(file, columns="paper_id=id"))
-
-
-def _neighbours_task(workspace: Workspace, recipe: Recipe, name: str) -> Task:
-    corpus = require_made(workspace, _corpus_task(recipe, name)) if recipe.input else find_corpus(workspace.root, name)
-    return neighbours_task(corpus, recipe.settings)

@@ -8,23 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.rng import generator
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
 from pipeline.encode import known
-from pipeline.measure.design import Design, estimate
 from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
-from pipeline.scores.page.parts import Part
-from pipeline.scores.tables import Form, Table, frame_table, grid
-from pipeline.studies.base import StudyFigure, StudyResult, old_study
-from pipeline.studies.common import cells_of
+from pipeline.studies import kit
+from pipeline.studies.base import Draw
 from pipeline.studies.neighbours import figures, plan
 from pipeline.studies.neighbours.corpus import OUTCOMES
 from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import RankedPool, Recipe, batches
+from pipeline.studies.neighbours.plan import RankedPool, Recipe
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """Names of the tasks by kind of pool."""
@@ -52,23 +45,34 @@ _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 _FACTS = ["corpus", "system", "task", "category", "name", "measure"]
 
 
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Read the artifacts of the study and make its tables and figures."""
-    corpora = {name: plan.neighbours_of(workspace, recipe, name) for name in recipe.corpora}
-    all_values, category_frames, cosines = list[pl.DataFrame](), list[pl.DataFrame](), list[pl.DataFrame]()
-    plots = list[StudyFigure]()
-    for position, (name, corpus) in enumerate(corpora.items()):
+@kit.study(
+    "neighbours",
+    "title queries and 32 classes of textual neighbours",
+    Recipe,
+    needs="Its recipe is for the corpus of mdcr demo; give another of English abstracts with --corpus, or for the "
+    "paper's sets --recipe=neighbours_paper and a folder of NAME.jsonl.gz (id, title, abstract) with --input",
+)
+def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
+    """Rank titles and neighbours, corpus by corpus, and show how stable rankings are."""
+    recipe.check()
+    corpora, all_values, cosines = dict[str, Artifact](), list[pl.DataFrame](), list[pl.DataFrame]()
+    category_frames, plots = list[pl.DataFrame](), dict[str, Draw]()
+    for position, name in enumerate(recipe.corpora):
+        corpus = corpora[name] = yield from plan.neighbours_of(workspace, recipe, name)
         rankings = plan.ranked_pools(workspace, recipe, corpus)
-        values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
-        all_values.append(values.with_columns(corpus=pl.lit(name)))
-        neighbours = all_values[-1].filter(pl.col("category") != "")
-        for system, task in plan.similarity_tasks(corpus, rankings):
-            (artifact,) = workspace.make([task])
+        yield [score for ranked_pool in rankings for score in ranked_pool.scores]
+        yield [ranked_pool.ranking for ranked_pool in rankings if not ranked_pool.scores]
+        similarity = plan.similarity_tasks(corpus, rankings)
+        made = yield [task for _, task in similarity]
+        for (system, _), artifact in zip(similarity, made, strict=True):
             of_classes = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
             facts = {"corpus": pl.lit(name), "system": pl.lit(system), "category": _CATEGORY}
             cosines.append(of_classes.select(**facts, **{column: column for column in of_classes.columns}))
-        plots += figures.titles(workspace, name, corpus, rankings, recipe.seed)
-        category_frames.append(category_means(neighbours, recipe.seed + position))  # sets have resamples of their own
+        values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
+        all_values.append(values.with_columns(corpus=pl.lit(name)))
+        of_neighbours = all_values[-1].filter(pl.col("category") != "")
+        plots |= figures.titles(workspace, name, corpus, rankings, recipe.seed)
+        category_frames.append(category_means(of_neighbours, recipe.seed + position))
     all_means = means_of(pl.concat(all_values), recipe.seed)
     title_means = all_means.filter(pl.col("category") == "")
     classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
@@ -84,23 +88,28 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     if recipe.quality:
         quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
         tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
-    parts = list[Part]()
+    parts = list[kit.Chart]()
     if any(map(len, cosines)):
         all_cosines = pl.concat(cosines)
         tables.append(similarities(all_cosines))
         parts.append(figures.distributions(all_cosines))
     sources = [corpus.name for corpus in corpora.values()]
-    drawings = [*figures.drawings(classes), *plots]
-    return StudyResult(tables, drawings, sources, parts=parts, best=best_of_titles(title_means))
+    return kit.Report(
+        tables,
+        figures=figures.drawings(classes) | plots,
+        sources=sources,
+        parts=parts,
+        best=best_of_titles(title_means),
+    )
 
 
-def values_of(workspace: Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
+def values_of(workspace: kit.Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
     """Return the values of one system on one pool, fractions.
 
     Columns: ``system``, ``task``, ``category`` (empty for titles), ``name`` (the class), ``original`` (its row),
     ``measure``, ``value``.
     """
-    pool = Pool(workspace.make([ranked.pool])[0], Corpus(corpus))
+    pool = kit.Pool(workspace.make([ranked.pool])[0], kit.Corpus(corpus))
     if ranked.kind == "overlap":
         (ranking,) = workspace.make([ranked.ranking])
         shares = {f"AOP-{depth}": overlap(ranking, pool, depth) for depth in (10, 20)}
@@ -129,7 +138,7 @@ def means_of(values: pl.DataFrame, seed: int) -> pl.DataFrame:
     Added columns: ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
     """
     percent = values.with_columns(pl.col("value") * 100)
-    means = estimate(percent, Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
+    means = kit.estimate(percent, kit.Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
     means = means.select(*_FACTS, "value", "low", "high", "draws", queries="items")
     means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed").with_row_index("order")
     return means.sort(pl.col("order").min().over("corpus", "system", "task"), maintain_order=True).drop("order")
@@ -159,8 +168,8 @@ def category_means(values: pl.DataFrame, seed: int) -> pl.DataFrame:
     systems = pl.Enum(values["system"].unique(maintain_order=True))
     percent = values.with_columns(pl.col("value") * 100).sort(pl.col("system").cast(systems), maintain_order=True)
     keys = ["corpus", "system", "category", "measure"]
-    design = Design(row=(), of=keys, item="original", group="name", unit="original")
-    return estimate(percent, design, seed, keep_draws=True).select(*keys, "value", "low", "high", "draws")
+    design = kit.Design(row=(), of=keys, item="original", group="name", unit="original")
+    return kit.estimate(percent, design, seed, keep_draws=True).select(*keys, "value", "low", "high", "draws")
 
 
 def with_means(frame: pl.DataFrame) -> pl.DataFrame:
@@ -169,12 +178,12 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
     if frame["corpus"].n_unique() == 1:
         return figures
     keys = frame.drop("corpus", "queries", "value", "low", "high", "draws", strict=False).columns
-    means = estimate(frame, Design(row=(), of=keys, item="corpus", resampled="draws"), seed=0)
+    means = kit.estimate(frame, kit.Design(row=(), of=keys, item="corpus", resampled="draws"), seed=0)
     means = means.with_columns(corpus=pl.lit("mean over sets")).drop("items", "units", "interval")
     return pl.concat([figures, means], how="diagonal")
 
 
-def titles(values: pl.DataFrame) -> Table:
+def titles(values: pl.DataFrame) -> kit.Table:
     """Return table 3: a row for each corpus and system."""
     columns = [f"{task} {name}" for task, name in (*_TITLE_COLUMNS, *itertools.product(TASKS.values(), _FURTHER))]
     cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
@@ -194,7 +203,7 @@ def best_of_titles(values: pl.DataFrame) -> str:
     return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
-def categories(means: pl.DataFrame, limitations: Sequence[str]) -> Table:
+def categories(means: pl.DataFrame, limitations: Sequence[str]) -> kit.Table:
     """Return table 4: AOP-10 by category (:func:`category_means`)."""
     cells = means.filter(measure="AOP-10")
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
@@ -202,7 +211,7 @@ def categories(means: pl.DataFrame, limitations: Sequence[str]) -> Table:
     return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes)
 
 
-def optimality(by_category: pl.DataFrame, recipe: Recipe) -> Table:
+def optimality(by_category: pl.DataFrame, recipe: Recipe) -> kit.Table:
     """Return table 5: AOP-20 by category (:func:`category_means`), with a mark if it is optimal (:data:`OPTIMAL`)."""
     lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
     category, means = pl.col("category"), by_category.filter(measure="AOP-20")
@@ -214,17 +223,18 @@ def optimality(by_category: pl.DataFrame, recipe: Recipe) -> Table:
     return _table_of_cells("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
 
 
-def by_class(classes: pl.DataFrame, recipe: Recipe) -> Table:
+def by_class(classes: pl.DataFrame, recipe: Recipe) -> kit.Table:
     """Return the mean over the corpora of each class, system and measure."""
-    cells = classes.with_columns(column=pl.format("{} {}", "system", "measure"))
-    means = cells.pivot(on="column", index=["category", "name"], values="value", aggregate_function="mean")
-    label = pl.format("{} {}", "category", "name").alias("class")
-    shown = means.sort(_BY_CLASS).select(label, pl.exclude("category", "name"))
-    title, note = "Neighbours as queries, and overlap, by class", "Means over the corpora, in percent."
-    return frame_table("classes", title, classes, [note, *recipe.limitations], shown=shown)
+    keys = ["category", "name", "system", "measure"]
+    means = classes.group_by(keys, maintain_order=True).agg(pl.col("value").mean()).sort(_BY_CLASS, maintain_order=True)
+    title, notes = "Neighbours as queries, and overlap, by class", ["Means over the corpora, in percent."]
+    return kit.table(
+        "classes", title, classes, "class: {category} {name}", "{value:.1f}", [*notes, *recipe.limitations], rows=means,
+        across="{system} {measure}",
+    )  # fmt: skip
 
 
-def counts(corpora: Mapping[str, Artifact]) -> Table:
+def counts(corpora: Mapping[str, Artifact]) -> kit.Table:
     """Return the number of neighbours of each class."""
     frame = pl.concat(
         pl.DataFrame({
@@ -238,24 +248,25 @@ def counts(corpora: Mapping[str, Artifact]) -> Table:
         "Papers that a class leaves unchanged, or without a word, have no neighbour of it. Papers whose abstract is "
         "not English have no neighbours."
     )
-    shown = totals.rename({"without_words": "without words"})
-    return frame_table("counts", "Neighbours by class", frame, [note], shown=shown)
+    columns = {outcome.replace("_", " "): f"{{{outcome}:,}}" for outcome in OUTCOMES}
+    return kit.table("counts", "Neighbours by class", frame, "{class}", columns, [note], rows=totals)
 
 
-def similarities(cosines: pl.DataFrame) -> Table:
+def similarities(cosines: pl.DataFrame) -> kit.Table:
     """Return the similarities by category: means over classes and corpora, lowest and highest over all."""
     extremes = {"lowest": pl.col("lowest").min(), "highest": pl.col("highest").max()}
     means = cosines.group_by("system", "category", maintain_order=True).agg(
         **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
-    shown = means.select(pl.format("{} {}", "system", "category").alias("system"), *DESCRIBED)
     notes = ["Cosines of all pairs of neighbours of a class, and of neighbours with their originals."]
-    return frame_table("similarities", "Similarities by category", cosines.drop("pairs", "own"), notes, 3, shown)
+    frame, columns = cosines.drop("pairs", "own"), {name: f"{{{name}:.3f}}" for name in DESCRIBED}
+    label = "system: {system} {category}"
+    return kit.table("similarities", "Similarities by category", frame, label, columns, notes, rows=means)
 
 
 def correlation(
     classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
-) -> Table:
+) -> kit.Table:
     """Return brittleness beside the quality of each system, and their rank correlation.
 
     Brittleness is 100% minus the mean of a measure over highly and partially similar neighbours, with equal weights of
@@ -278,7 +289,8 @@ def correlation(
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
     title = "Brittleness and citation recommendation"
-    return frame_table("correlation", title, pl.DataFrame(columns), [*notes, *limitations])
+    shown = {name: f"{{{name}:.1f}}" for name in columns if name != "system"}
+    return kit.table("correlation", title, pl.DataFrame(columns), "{system}", shown, [*notes, *limitations])
 
 
 def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
@@ -291,12 +303,12 @@ def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
         lambda order, axis: (order * second_ranks).sum(axis=axis),
         permutation_type="pairings",
         vectorized=True,
-        random_state=generator(seed, "rank correlation"),
+        random_state=kit.generator(seed, "rank correlation"),
     )
     return float(test.pvalue)
 
 
-def published_tables(recipe: Recipe) -> Iterator[Table]:
+def published_tables(recipe: Recipe) -> Iterator[kit.Table]:
     """Yield the paper's figures of the sets that resemble the corpora: tables 3 and 4 of its own."""
     title_keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in _TITLE_COLUMNS}
     category_keys = {category: f"aop10.{{}}.{category}" for category in CATEGORIES}
@@ -317,7 +329,7 @@ def published_tables(recipe: Recipe) -> Iterator[Table]:
 
 def _table_of_cells(
     name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str]
-) -> Table:
+) -> kit.Table:
     """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus.
 
     A value is followed by the ``marks`` of its cell, if any, and by its interval. ``frame`` has the figures of the
@@ -328,16 +340,6 @@ def _table_of_cells(
     shown = shown.with_columns(system=pl.format("{} {}", "corpus", "system"))
     systems = pl.Enum(shown.sort(pl.col("corpus").cast(corpora))["system"].unique(maintain_order=True))
     shown = shown.sort(pl.col("system").cast(systems), pl.col("column").cast(order))
-    texts = {key: str(cell) for key, cell in cells_of(shown, "system", "column", form=Form(1)).items()}
-    return grid(name, title, "", texts, notes, frame)
-
-
-STUDY = old_study(
-    "neighbours",
-    "title queries and 32 classes of textual neighbours",
-    Recipe,
-    batches,
-    results,
-    needs="Its recipe is for the corpus of mdcr demo; give another of English abstracts with --corpus, or for the "
-    "paper's sets --recipe=neighbours_paper and a folder of NAME.jsonl.gz (id, title, abstract) with --input",
-)
+    write = kit.figure(scale=1)
+    of_row = {"rows": shown, "across": "{column}"}
+    return kit.table(name, title, frame, ": {system}", lambda row: str(write(row)), notes, **of_row)

@@ -13,7 +13,6 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.studies.neighbours.corpus import (
     Members,
-    NeighbourPoolConfig,
     NeighboursConfig,
     neighbours_task,
     pool_task,
@@ -37,7 +36,10 @@ def texts_of(artifact: Artifact) -> dict[str, Text]:
 
 
 def pool_of(runner: Runner, artifact: Artifact, **settings: Any) -> Pool:
-    return Pool(runner.make(pool_task(artifact, NeighbourPoolConfig(**settings))), Corpus(artifact))
+    return Pool(
+        runner.make(pool_task(artifact, **{"kind": "titles", "queries": "all", "seed": 13} | settings)),
+        Corpus(artifact),
+    )
 
 
 def test_the_corpus_holds_originals_titles_and_neighbours(corpus: Artifact) -> None:

@@ -14,7 +14,7 @@ from pipeline.encode.registry import resolve
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.studies.neighbours.corpus import Members, NeighbourPoolConfig, pool_task
+from pipeline.studies.neighbours.corpus import Members, pool_task
 from pipeline.studies.neighbours.geometry import (
     BINS,
     DESCRIBED,
@@ -29,7 +29,7 @@ LSA = resolve("lsa")
 
 
 def test_standardised_vectors_have_mean_0_and_deviation_1_over_the_candidates(runner: Runner, corpus: Artifact) -> None:
-    task = pool_task(corpus, NeighbourPoolConfig())
+    task = pool_task(corpus, "titles", "all", 13)
     vectors = embed_tasks(corpus, task, LSA)["paper"]
     standardised = store_of(runner.make(standardised_task(corpus, task, vectors, LSA)))
     pool = Pool(runner.make(task), Corpus(corpus))
@@ -43,8 +43,8 @@ def test_standardised_vectors_have_mean_0_and_deviation_1_over_the_candidates(ru
 
 @pytest.mark.parametrize("queries", ["all", 2])
 def test_similarities_are_of_a_pools_queries(runner: Runner, corpus: Artifact, queries: Any) -> None:
-    runner.make(embed_tasks(corpus, pool_task(corpus, NeighbourPoolConfig(kind="neighbours")), LSA)["paper"])
-    pool = pool_task(corpus, NeighbourPoolConfig(kind="neighbours", queries=queries))
+    runner.make(embed_tasks(corpus, pool_task(corpus, "neighbours", "all", 13), LSA)["paper"])
+    pool = pool_task(corpus, "neighbours", queries, 13)
     vectors = embed_tasks(corpus, pool, LSA)["paper"]
     described = runner.make(similarity_task(corpus, pool, vectors, LSA)).arrow("similarities.arrow").to_pylist()
     members, store = Members.read(corpus), store_of(runner.make(vectors))
@@ -68,7 +68,7 @@ def test_similarities_are_of_a_pools_queries(runner: Runner, corpus: Artifact, q
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
 def test_overlap_is_what_two_lists_have_in_common(runner: Runner, corpus: Artifact, depth: int) -> None:
-    task = pool_task(corpus, NeighbourPoolConfig(kind="overlap", name="T_ADelRand"))
+    task = pool_task(corpus, "overlap", "all", 13, "T_ADelRand")
     ranking = runner.make(dense_ranking_task(corpus, task, embed_tasks(corpus, task, LSA), LSA, depth=4))
     pool, members = Pool(runner.make(task), Corpus(corpus)), Members.read(corpus)
     query_of = {int(row): query for query, row in enumerate(pool.query_rows)}
