@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-COUNT | pools | sizes] [--quick] [--device cuda --queries 380 3800]
+    python bench/retrieve_dense.py [faiss-COUNT | pools] [--quick] [--device cuda --queries 380 3800]
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -8,11 +8,12 @@ case for an error bound: nearest neighbours are hardly nearer than the rest, so 
 than with real vectors. Rounds are interleaved, each in another order; medians of wall time and of processor time (which
 other work on the machine moves less) are compared.
 
-Measured: 20k, 200k and 1M vectors against Faiss, with products as the engine chooses them and in float32; twelve pools
-(three samples of four nested sizes) in one pass against twelve searches, beside the limit, which is the sum of the pool
-sizes over the size of their union; nested pools of 1k, 10k and 100k in one pass against the largest alone. On a GPU,
-Faiss's index lies there; our vectors are sent in each search, or lie there as well. The seconds of each step are those
-of one more search, which waits for the GPU after each.
+Faiss multiplies by the OpenBLAS of its wheel, which may not know the processor. The core that it uses is printed, and
+the peer runs with the best one: the script starts itself again with ``OPENBLAS_CORETYPE``.
+
+Measured: 20k, 60k, 200k and 1M vectors against Faiss; twelve pools (three samples of four nested sizes), of which each
+goes on from the ranking of the next smaller one, against twelve searches, beside the limit, which is the ratio of the
+candidates searched. On a GPU, Faiss's index lies there; our vectors are sent in each search, or lie there as well.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -32,21 +36,14 @@ import torch
 
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve import dense, estimates
-from pipeline.retrieve.base import Ranking, Subset, VectorBlock, block_rows, no_exclusions
-from pipeline.retrieve.gpu import GpuSearch
+from pipeline.retrieve import exact
+from pipeline.retrieve.ann import blas_core
+from pipeline.retrieve.base import Ranking, VectorBlock, block_rows, no_exclusions
 
-PARTS = ("faiss-20000", "faiss-200000", "faiss-1000000", "pools", "sizes")
-DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
+PARTS = ("faiss-20000", "faiss-60000", "faiss-200000", "faiss-1000000", "pools")
+DIMENSION, DEPTH, THREADS, TOPICS, POOLS = 768, 500, 2, 500, 1_000_000
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
-SIZES, SIZES_QUERIES = (1_000, 10_000, 100_000), 300
-STEPS: dict[str, list[tuple[Any, str]]] = {
-    "reading and sending": [(dense.Search, "blocks")],
-    "product": [(estimates.Estimates, "tile")],
-    "selection": [(GpuSearch, "_pairs"), (GpuSearch, "_bound"), (GpuSearch, "_reaching")],
-    "rescoring": [(GpuSearch, "score")],
-}
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
 
 
@@ -75,20 +72,11 @@ def blocks(vectors: Any, rows: np.ndarray | None = None) -> Iterator[VectorBlock
 
 
 def search(
-    device: str,
-    queries: np.ndarray,
-    candidates: Iterator[VectorBlock],
-    subsets: list[Subset],
-    count: int,
-    low: bool | None,
-) -> list[Ranking]:
-    engine = dense.ExactEngine(2.0 * len(queries) * DIMENSION * count, bfloat16=low)
-    resources = replace(RESOURCES, device=device)
-    return engine.search_pools(queries, candidates, subsets, metric="l2", depth=DEPTH, resources=resources)
-
-
-def whole(device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int, low: bool | None) -> Ranking:
-    return search(device, queries, candidates, [Subset(None, no_exclusions(len(queries)))], count, low)[0]
+    device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int, start: Ranking | None = None
+) -> Ranking:
+    resources, nothing = replace(RESOURCES, device=device), no_exclusions(len(queries))
+    how: dict[str, Any] = {"metric": "l2", "depth": DEPTH, "resources": resources, "count": count, "start": start}
+    return exact.search(queries, candidates, nothing, **how)
 
 
 def interleaved(
@@ -118,160 +106,99 @@ def seconds(medians: dict[str, tuple[float, float]]) -> dict[str, Any]:
     return figures
 
 
+def over(medians: dict[str, tuple[float, float]], peer: str, ours: str) -> dict[str, Any]:
+    """Return the peer's wall and processor time over ours."""
+    ratios = (round(theirs / own, 2) for theirs, own in zip(medians[peer], medians[ours], strict=True))
+    return dict(zip((f"{peer} over {ours}", f"{peer} over {ours} (processor time)"), ratios, strict=True))
+
+
 def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
     index: Any = faiss.IndexFlatL2(DIMENSION)
-    gpu = gpu_number(device, dense.gpus(), "torch", "Choose --device cpu")
+    gpu = gpu_number(device, exact.gpus(), "torch", "Choose --device cpu")
     if gpu is not None:
         index = faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), gpu, index)
     index.add(vectors)
-    kinds = {"as chosen": None, "float32": False}
+    lying = {"ours": vectors} | ({} if gpu is None else {"ours, vectors there": torch.from_numpy(vectors).to(device)})
 
-    def exact(low: bool | None) -> Callable[[], Any]:
-        return lambda: whole(device, queries, blocks(vectors), len(vectors), low)
+    def ours(where: Any) -> Callable[[], Any]:
+        return lambda: search(device, queries, blocks(where), len(where))
 
     runs: dict[str, Callable[[], Any]] = {"faiss": lambda: index.search(queries, DEPTH)}
-    runs |= {label: exact(low) for label, low in kinds.items()}
-    if gpu is not None:
-        there = torch.from_numpy(vectors).to(device)
-        runs["as chosen, vectors there"] = lambda: whole(device, queries, blocks(there), len(there), None)
-    results, medians = interleaved(runs, rounds)
+    results, medians = interleaved(runs | {label: ours(where) for label, where in lying.items()}, rounds)
     figures = {"vectors": len(vectors), **seconds(medians)}
-    for label in (label for label in runs if label != "faiss"):
-        for what, number in (("", 0), (" (processor time)", 1)):
-            figures[f"{label} over faiss{what}"] = round(medians["faiss"][number] / medians[label][number], 2)
-    figures["equal in every bit"] = results["as chosen"].table().equals(results["float32"].table())
-    rows = results["float32"].row.reshape(len(queries), DEPTH)
+    for label in lying:
+        figures |= over(medians, "faiss", label)
+    rows = results["ours"].row.reshape(len(queries), DEPTH)
     found = [len(np.intersect1d(a, b)) for a, b in zip(rows, results["faiss"][1], strict=True)]
     figures["share of faiss's entries"] = round(sum(found) / rows.size, 6)
-    if gpu is not None:
-        figures["s by step"] = by_step(exact(None))
-        figures["s by step, vectors there"] = by_step(runs["as chosen, vectors there"])
     return figures
 
 
-def by_step(run: Callable[[], Any]) -> dict[str, float]:
-    """Return the seconds of each step of a search on a GPU, without steps inside; sending runs beside the others."""
-    spent: dict[str, float] = dict.fromkeys(STEPS, 0.0)
-    nested: list[float] = []
-    kept = {step: [(owner, name, getattr(owner, name)) for owner, name in places] for step, places in STEPS.items()}
-
-    def timed(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **options: Any) -> Any:
-            nested.append(0.0)
-            started = time.perf_counter()
-            result = function(*arguments, **options)
-            torch.cuda.synchronize()
-            seconds = time.perf_counter() - started
-            spent[step] += seconds - nested.pop()
-            if nested:
-                nested[-1] += seconds
-            return result
-
-        return call
-
-    def sent(function: Callable[..., Any]) -> Callable[..., Any]:
-        def each(*arguments: Any) -> Iterator[Any]:
-            started = time.perf_counter()
-            for block in function(*arguments):
-                torch.cuda.current_stream().synchronize()
-                spent["reading and sending"] += time.perf_counter() - started
-                yield block
-                started = time.perf_counter()
-
-        return each
-
-    for step, places in kept.items():
-        for owner, name, function in places:
-            setattr(owner, name, sent(function) if step == "reading and sending" else timed(step, function))
-    started = time.perf_counter()
-    run()
-    spent["all"] = time.perf_counter() - started
-    for owner, name, function in itertools.chain(*kept.values()):
-        setattr(owner, name, function)
-    return {step: round(seconds, 3) for step, seconds in spent.items()}
-
-
 def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
-    """Three samples of four nested sizes: one pass against twelve."""
+    """Three samples of four nested sizes: each from the one before against twelve searches."""
     rng = np.random.default_rng(5)
     sizes = [len(vectors) // part for part in (16, 8, 4, 2)]
     samples = [rng.permutation(len(vectors)).astype(np.uint32) for _ in range(3)]
-    candidates = [np.sort(sample[:size]) for sample in samples for size in sizes]
-    union = np.unique(np.concatenate(candidates))
-    subsets = [Subset(rows, no_exclusions(len(queries))) for rows in candidates]
 
-    def together() -> list[Ranking]:
-        return search(device, queries, blocks(vectors, union), subsets, len(union), None)
+    def rank(rows: np.ndarray, start: Ranking | None = None) -> Ranking:
+        return search(device, queries, blocks(vectors, np.sort(rows)), len(rows), start)
 
-    def apart() -> list[Ranking]:
-        return [whole(device, queries, blocks(vectors, rows), len(rows), None) for rows in candidates]
+    def nested() -> list[Ranking]:
+        found: list[Ranking] = []
+        for sample in samples:
+            start = None
+            for first, last in itertools.pairwise([0, *sizes]):
+                found.append(start := rank(sample[first:last], start))
+        return found
 
-    results, medians = interleaved({"one pass": together, "twelve searches": apart}, rounds)
-    limit = sum(map(len, candidates)) / len(union)
-    figures: dict[str, Any] = {"sizes": sizes, "union": len(union), "limit": round(limit, 3), **seconds(medians)}
-    for what, number in (("", 0), (" (processor time)", 1)):
-        ratio = medians["twelve searches"][number] / medians["one pass"][number]
-        figures[f"twelve searches over one pass{what}"] = round(ratio, 3)
+    runs = {"nested": nested, "twelve searches": lambda: [rank(sample[:size]) for sample in samples for size in sizes]}
+    results, medians = interleaved(runs, rounds)
+    figures: dict[str, Any] = {"sizes": sizes, "limit": round(sum(sizes) / sizes[-1], 3), **seconds(medians)}
+    figures |= over(medians, "twelve searches", "nested")
     figures["rankings equal in every bit"] = all(
         one.table().equals(other.table()) for one, other in zip(*results.values(), strict=True)
     )
     return figures
 
 
-def sizes(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
-    """Nested pools of several sizes: one pass against the largest alone."""
-    queries = queries[:SIZES_QUERIES]
-    shuffled = np.random.default_rng(6).permutation(len(vectors)).astype(np.uint32)
-    counts = [len(vectors) * size // SIZES[-1] for size in SIZES]
-    subsets = [Subset(np.sort(shuffled[:count]), no_exclusions(len(queries))) for count in counts]
-
-    def one_pass(pools: list[Subset]) -> Callable[[], list[Ranking]]:
-        return lambda: search(device, queries, blocks(vectors), pools, len(vectors), None)
-
-    results, medians = interleaved({"one pass": one_pass(subsets), "the largest alone": one_pass(subsets[-1:])}, rounds)
-    figures: dict[str, Any] = {"sizes": counts, "queries": len(queries), **seconds(medians)}
-    for what, number in (("", 0), (" (processor time)", 1)):
-        ratio = medians["one pass"][number] / medians["the largest alone"][number]
-        figures[f"one pass over the largest alone{what}"] = round(ratio, 2)
-    largest = results["one pass"][-1].table().equals(results["the largest alone"][0].table())
-    figures["ranking of the largest equal in every bit"] = largest
-    return figures
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT, pools or sizes")
+    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT or pools")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--queries", type=int, nargs="+", default=[380])
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
+    core, better = blas_core()
+    if better and "OPENBLAS_CORETYPE" not in os.environ:
+        print(f"faiss multiplies for {core}; again with OPENBLAS_CORETYPE={better}", flush=True)
+        again = subprocess.run([sys.executable, *sys.argv], env={**os.environ, "OPENBLAS_CORETYPE": better}, check=False)
+        sys.exit(again.returncode)
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
     rounds = 1 if options.quick else options.rounds
-    usual = {"pools": 1_000_000, "sizes": SIZES[-1]}
-    counts = {part: usual.get(part) or int(part.partition("-")[2]) for part in parts}
+    counts = {part: POOLS if part == "pools" else int(part.partition("-")[2]) for part in parts}
     if options.quick:
         counts = {part: min(count, 60_000) for part, count in counts.items()}
     largest = max(counts.values())
     faiss.omp_set_num_threads(THREADS)
     queries, vectors = make_vectors(largest, max(options.queries))
-    whole(options.device, queries, blocks(vectors[:4_096]), 10**6, None)  # compiled code loads once
+    search(options.device, queries, blocks(vectors[:4_096]), 10**6)  # compiled code loads once
     report: dict[str, Any] = {
         "machine": provenance.processor(),
         "peers": provenance.versions(("faiss-cpu", "faiss-gpu")),
-        "bfloat16": estimates.bfloat16_pays(),
+        "core of faiss's OpenBLAS": core,
         "threads": THREADS,
         "device": options.device,
         "queries": options.queries,
         "depth": DEPTH,
         "rounds": rounds,
     }
-    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
+    print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()), f"for {core}")
     for part, count in itertools.product(parts, options.queries):
         several = rounds if counts[part] == largest else 2 * rounds + 1
-        measure = {"pools": pools, "sizes": sizes}.get(part, against_faiss)
         label = part if len(options.queries) == 1 else f"{part}, {count} queries"
+        measure = pools if part == "pools" else against_faiss
         report[label] = measure(queries[:count], vectors[: counts[part]], several, options.device)
         print(label)
         for what, figure in report[label].items():

@@ -190,7 +190,7 @@ class Workspace:
         *,
         depth: int | str = DEFAULT_DEPTH,
         measures: Names | None = None,
-        engine: str = "auto",
+        engine: str = "exact",
         bm25_engine: str = "postings",
         precision: str | None = None,
         runs: Annotated[Sequence[str | Path], may_be_empty] = (),

@@ -91,8 +91,13 @@ def _faiss() -> Finding:
     if not builds:
         remedy = f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
         return Finding("Faiss", False, "not installed", remedy)
-    conflict = f"All give the module faiss: {pip('uninstall')} all but one" if len(builds) > 1 else ""
-    return Finding("Faiss", not conflict, ", ".join(builds), conflict)
+    if len(builds) > 1:
+        return Finding("Faiss", False, ", ".join(builds), f"All give the module faiss: {pip('uninstall')} all but one")
+    from pipeline.retrieve.ann import blas_core
+
+    core, better = blas_core()
+    remedy = f"Approximate indexes are faster with: export OPENBLAS_CORETYPE={better}" if better else ""
+    return Finding("Faiss", not remedy, builds[0] + f", multiplies for {core}" * bool(core), remedy)
 
 
 def _gpus() -> list[Finding]:
@@ -106,9 +111,9 @@ def _gpus() -> list[Finding]:
 
 
 def _torch() -> Finding:
-    from pipeline.retrieve import dense
+    from pipeline.retrieve.exact import gpus as torch_gpus
 
-    gpus = dense.gpus()
+    gpus = torch_gpus()
     remedy = "" if gpus else "Encoders and search use the CPU: install torch for this driver (pytorch.org)"
     return Finding("", gpus > 0, f"torch {_version('torch')} sees {gpus} GPUs", remedy)
 

@@ -1,10 +1,9 @@
-"""Search by Faiss: flat (exact), and approximate indexes by their factory strings, on the CPU or one GPU.
+"""Search by indexes of Faiss, named by their factory strings, on the CPU or one GPU.
 
-Candidates that Faiss finds are scored canonically and ranked in the one total order. Flat search nominates ``depth``
-candidates and a margin for each query; the score of the last one is the goal. The proof, hence the bytes, are those of
-:mod:`pipeline.retrieve.dense`. An approximate ranking differs from the exact one only by candidates that the index
-misses. On the CPU such an index is built and searched in one thread, since results of Faiss can depend on the number of
-threads. Results on a GPU are less reproducible, so its indexes have separate names.
+Candidates that Faiss finds are scored canonically and ranked in the one total order. So an approximate ranking differs
+from the exact one (:mod:`pipeline.retrieve.exact`) only by candidates that the index misses. On the CPU an index is
+built and searched in one thread, since results of Faiss can depend on the number of threads. Results on a GPU are less
+reproducible, so its indexes have separate names.
 """
 
 from __future__ import annotations
@@ -12,28 +11,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_info
 
 from pipeline.core.csr import find_sorted, pack
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
 from pipeline.core.resources import Resources, gpu_number
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock, Vectors
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock, Vectors, pairs
 from pipeline.retrieve.canonical import lengths
-from pipeline.retrieve.dense import ExactEngine, Search
 from pipeline.retrieve.engines import IndexSettings
-from pipeline.retrieve.estimates import Candidates
-from pipeline.retrieve.topk import Pairs
+from pipeline.retrieve.exact import Search, check_lengths
 
 Floats = npt.NDArray[np.float32]
-Positions = npt.NDArray[np.int64]
-
-_LOW = np.uint64(0xFFFFFFFF)
 
 _DIMENSIONS = (768, 720, 1_000)
 """Dimensions for which an index is tried: factory strings may divide them."""
@@ -41,79 +36,14 @@ _DIMENSIONS = (768, 720, 1_000)
 GPU_LIMIT = 2_048
 """Maximum number of neighbours that Faiss finds on a GPU."""
 
-MARGIN = 64
-"""Candidates that flat search fetches in addition to the depth."""
+_CORES = {
+    "avx512f": ("SkylakeX", ("Cooperlake", "Sapphirerapids")),
+    "avx2": ("Haswell", ("Zen", "Excavator")),
+}
+"""For a processor with an instruction set, the widest first: a core of OpenBLAS, and those that are as good."""
 
 _SCRATCH = 1 << 30
 """Bytes of temporary GPU memory of Faiss, in addition to the index."""
-
-
-class FaissEngine(ExactEngine):
-    """Faiss flat search nominates; see :class:`pipeline.retrieve.dense.ExactEngine`.
-
-    Pools are searched one by one. On a GPU a whole block (at most 131,072 vectors) is copied there, beside 1 GiB of
-    temporary memory.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(bfloat16=False)
-        self._faiss = load()
-
-    def device(self, resources: Resources) -> torch.device:  # noqa: ARG002
-        """Return the device of scores and proofs."""
-        return torch.device("cpu")
-
-    def rank(self, search: Search, block: Candidates) -> None:
-        """Score the candidates that Faiss finds in each pool; exclusions increase the number fetched.
-
-        Raises:
-            InputError: there is no such GPU, the depth exceeds :data:`GPU_LIMIT` on a GPU, or papers have several
-                vectors.
-        """
-        if search.side.offsets is not None:
-            raise InputError("Faiss does not search papers with several vectors", "Use --engine=exact")
-        gpu, limit = gpu_of(search.resources.device), len(block.rows)
-        knn = self._faiss.knn
-        if gpu is not None:
-            knn, limit = partial(self._faiss.knn_gpu, _resources(self._faiss), device=gpu), GPU_LIMIT
-            if search.depth > limit:
-                raise InputError(
-                    f"depth {search.depth} is more than Faiss finds on a GPU", f"Choose {limit} or search on the CPU"
-                )
-        estimates, scale = search.estimates[False], 2 if search.metric == "l2" else 1
-        shifted, norms = estimates.shifted(block.papers.vectors, block.rows)
-        points, queries = np.ascontiguousarray(shifted.numpy()), estimates.points.numpy() / np.float32(scale)
-        # |a - b|^2 is rounded with the lengths of both
-        radius, length = 1.001 * float(norms.amax()), estimates.length.double().numpy() / scale
-        bound = 8 * scale * estimates.relative * (length + radius) ** 2 + scale * length * estimates.error(radius)
-        cuts = np.full((len(search.subsets), search.queries), -np.inf)
-        nominated = [np.empty(0, np.uint64)]
-        with _threads(self._faiss, search.resources.workers):
-            for pool, (_, excluded) in enumerate(search.subsets):
-                members = np.flatnonzero(block.members >> np.uint64(pool) & np.uint64(1))
-                fetch = min(search.depth + MARGIN + int(np.diff(excluded[0]).max(initial=0)), len(members), limit)
-                if not fetch:
-                    continue
-                values, nearest = knn(queries, points[members], fetch, metric=_faiss_metric(self._faiss, search.metric))
-                nominated.append(pack(np.repeat(np.arange(search.queries), fetch), members[nearest.ravel()]))
-                if fetch < len(members):
-                    worst = values[:, -1].astype(np.float64)
-                    cuts[pool] = (-worst - search.shift if search.metric == "l2" else worst) + bound
-        pairs = np.unique(np.concatenate(nominated))
-        _score_all(search, block, (pairs >> np.uint64(32)).astype(np.int64), (pairs & _LOW).astype(np.int64))
-        unproven = np.flatnonzero((cuts >= search.limits).any(0))
-        if len(unproven):
-            search.scan(block, unproven, pairs)
-
-
-def _score_all(search: Search, block: Candidates, owners: Positions, positions: Positions) -> None:
-    """Score pairs in all pools of their candidates that do not exclude them."""
-    offsets, rows, pools = search.excluded
-    excluded = pack(np.repeat(np.arange(search.queries), np.diff(offsets)), rows)
-    place, found = find_sorted(excluded, pack(owners, block.rows[positions]))
-    members, unbounded = block.members[positions], np.full(len(owners), np.inf, np.float32)
-    members[found] &= ~pools[place[found]]
-    search.score(block, Pairs(owners, positions, unbounded, -unbounded, members))
 
 
 def approximate_search(
@@ -148,35 +78,39 @@ def approximate_search(
             f"{settings.name} holds {count:,} vectors twice, {size >> 20:,} MiB",
             "Raise --memory, or use --engine=exact, which streams them",
         )
-    faiss, search = load(), Search(queries, metric, depth, [Subset(None, excluded)], resources)
+    faiss, search = load(), Search(queries, metric, depth, excluded, resources, torch.device("cpu"))
     rows = np.empty(count, np.uint32)
     vectors: Floats = np.empty((count, queries.shape[1]), np.float32)
     start = 0
     for block_rows, matrix in blocks:
         rows[start : start + len(block_rows)], vectors[start : start + len(block_rows)] = block_rows, matrix
         start += len(block_rows)
-    block = next(search.blocks([(rows[:start], vectors[:start])]), None)
-    if block is None or not search.queries:
-        return search.rankings()[0]
+    if not (start and len(queries)):
+        return search.ranking()
+    block = search.block(rows[:start], vectors[:start])
+    norms = lengths(block.side.vectors)
+    check_lengths(norms, "candidate", rows)
     query_vectors, fetch = search.side.vectors.numpy(), min(start, depth + int(np.diff(excluded[0]).max()))
     if metric == "cosine":
-        vectors = _normalise(vectors[:start], lengths(block.papers.vectors).numpy())
+        vectors = _normalise(vectors[:start], norms.numpy())
         query_vectors = _normalise(query_vectors, search.norms.numpy())
     with _threads(faiss, 1), _refusals(f"{settings.name} of {start:,} vectors of {queries.shape[1]} components"):
         index = _build_index(settings, vectors[:start], metric, fetch, resources.device)
         candidates = np.sort(index.search(query_vectors, fetch)[1])
     distinct = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(distinct & (candidates < start))  # and gives others where it finds too few
-    _score_all(search, block, query, candidates[query, column])
-    return search.rankings()[0]
+    position = candidates[query, column]
+    allowed = ~find_sorted(pairs(excluded), pack(query, rows[position]))[1]
+    search.score(block, query[allowed], position[allowed])
+    return search.ranking()
 
 
 def recall(ranking: Ranking, exact: Ranking) -> float:
     """Return the share of the entries of ``exact`` that ``ranking`` contains; 1 if ``exact`` is empty."""
     if not len(exact):
         return 1.0
-    pairs = [pack(side.query, side.row) for side in (ranking, exact)]
-    return float(np.isin(pairs[1], pairs[0]).mean())
+    found, wanted = (pack(side.query, side.row) for side in (ranking, exact))
+    return float(np.isin(wanted, found).mean())
 
 
 def _normalise(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
@@ -289,6 +223,23 @@ def load() -> Any:
             f"Install exactly one of: {pip('install faiss-cpu')}, or with a CUDA GPU: {pip('install faiss-gpu')}",
         ) from error
     return faiss
+
+
+def blas_core(processor: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
+    """Return the processor core for which Faiss's OpenBLAS multiplies, and a better one for this processor.
+
+    Both are values of the variable ``OPENBLAS_CORETYPE``, read when Faiss is loaded; the second is empty if the first
+    is as good, the first too if Faiss is missing or has another library.
+    """
+    try:
+        folder = str(Path(load().__file__).parent.parent)
+    except InputError:
+        return "", ""
+    own = [info for info in threadpool_info() if re.match(re.escape(folder) + r"/faiss[^/]*\.libs/", info["filepath"])]
+    core = next((str(info["architecture"]) for info in own if info["internal_api"] == "openblas"), "")
+    flags = processor.read_text().split() if processor.is_file() else []
+    better, as_good = next((cores for flag, cores in _CORES.items() if flag in flags), ("", ()))
+    return core, better if core and core not in (better, *as_good) else ""
 
 
 def gpus() -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipeline.core.csr import Keys, pack
 from pipeline.core.errors import InputError
 from pipeline.core.order import Rows, Scores
 from pipeline.core.schema import RANKING
@@ -32,29 +33,13 @@ rising within a query (:attr:`pipeline.corpus.pool.Pool.exclusions`)."""
 
 Done = Callable[[int], None]
 
-MAX_SUBSETS = 64
-"""Maximum number of pools per pass (one bit of a uint64 mask each)."""
-
 MAX_DEPTH = 65_535
 """Maximum depth: ranks are uint16."""
 
 LARGEST_BLOCK = 131_072
-"""Maximum candidates of a block. Larger blocks score fewer candidates, but beyond this size allocating memory costs
-more than that saves (at 768 dimensions)."""
+"""Maximum candidates of a block."""
 
 SMALLEST_BLOCK = 2_048
-
-
-class Subset(NamedTuple):
-    """One of several pools that are searched with the same queries in one pass.
-
-    Attributes:
-        candidates: its rows, rising; None for all candidates.
-        excluded: rows removed from its rankings.
-    """
-
-    candidates: Rows | None
-    excluded: Exclusions
 
 
 @dataclass(frozen=True)
@@ -81,10 +66,9 @@ class Ranking:
         query = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
         return cls(query, row, score, rank.astype(np.uint16))
 
-    def of(self, queries: npt.NDArray[np.bool_]) -> Ranking:
-        """Return the entries of chosen queries, bool ``[queries]``; other queries have no results."""
-        chosen = queries[self.query]
-        return Ranking(self.query[chosen], self.row[chosen], self.score[chosen], self.rank[chosen])
+    def of(self, entries: npt.NDArray[np.bool_]) -> Ranking:
+        """Return chosen entries, bool ``[n]``, with their ranks."""
+        return Ranking(self.query[entries], self.row[entries], self.score[entries], self.rank[entries])
 
     def __len__(self) -> int:
         return len(self.row)
@@ -113,6 +97,11 @@ def check_queries(name: str, rows: Exclusions, queries: int) -> None:
     """Raise InputError unless a CSR of rows has as many queries as are searched."""
     if len(rows[0]) != queries + 1:
         raise InputError(f"{name} must have {queries:,} queries, got {len(rows[0]) - 1:,}", "Give both of one pool")
+
+
+def pairs(rows: Exclusions) -> Keys:
+    """Return a CSR of rows as keys of (query, row), rising."""
+    return pack(np.repeat(np.arange(len(rows[0]) - 1), np.diff(rows[0])), rows[1])
 
 
 def no_exclusions(queries: int) -> Exclusions:

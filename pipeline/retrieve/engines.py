@@ -1,38 +1,15 @@
-"""Search engines by name: exact search, and approximate indexes of Faiss. Loads neither torch nor Faiss."""
+"""Approximate indexes of Faiss by name, without loading Faiss."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pipeline.core.config import pairs
-from pipeline.core.errors import InputError, nearest
+from pipeline.core.errors import InputError
 
-if TYPE_CHECKING:
-    from pipeline.retrieve.dense import ExactEngine
-
-EXACT_ENGINES = ("exact", "faiss")
 INDEXES = ("faiss", "faiss-gpu")
 """What names of indexes begin with, before a colon."""
-
-
-def dense_engine(name: str, operations: float = 0.0) -> ExactEngine:
-    """Return the engine of that name.
-
-    Args:
-        name: ``exact`` (torch, on the CPU or a GPU), ``faiss``, or ``auto``, which is ``exact``.
-        operations: expected number of operations (two for each component of a pair of vectors), 0 if unknown.
-    """
-    if name in ("auto", "exact"):
-        from pipeline.retrieve.dense import ExactEngine
-
-        return ExactEngine(operations)
-    if name == "faiss":
-        from pipeline.retrieve.ann import FaissEngine
-
-        return FaissEngine()
-    raise InputError(f"there is no search engine {name!r}", nearest(name, ["auto", *EXACT_ENGINES]))
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,8 @@ class Fusion:
             self._positions, self._contributions, weights or [1.0] * len(self._positions), strict=True
         ):
             total[position] += weight * values
-        best, keys = TopK(1, self._queries, depth), to_keys(total, self._pairs.astype(np.uint32))
-        best.add((self._pairs >> np.uint64(32)).astype(np.int64), keys, np.ones(len(keys), np.uint64))
+        best, keys = TopK(self._queries, depth), to_keys(total, self._pairs.astype(np.uint32))
+        best.add((self._pairs >> np.uint64(32)).astype(np.int64), keys)
         return best.ranking()
 
 

@@ -81,7 +81,7 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
     readers: dict[str, Callable[[Any], Any]] = {
         "systems": lambda names: stored_names(joined(names)),
         "precision": parse_precision,
-        "engine": lambda name: "exact" if name in ("auto", "faiss", "ray") else name,  # the same rankings
+        "engine": lambda name: "exact" if name == "ray" else name,  # the same rankings
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
         "exclude": exclusions,
     }

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, InsufficientDataError, require_known
 from pipeline.core.settings import read
 from pipeline.core.task import Task
 from pipeline.encode.names import Name
 from pipeline.encode.spec import Model
-from pipeline.retrieve.engines import EXACT_ENGINES, IndexSettings, parse_settings
+from pipeline.retrieve.engines import IndexSettings, parse_settings
 from pipeline.retrieve.fusion import Method
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
@@ -29,7 +29,7 @@ from pipeline.stages.settings import RANKED, Ranked
 from pipeline.stages.systems import TUNED, Baseline, Bm25, Reranker, System
 from pipeline.stages.tune import Tuning, find_tuning
 
-ENGINES = ("auto", *EXACT_ENGINES, "faiss:INDEX")
+ENGINES = ("exact", "faiss:INDEX")
 """Engines of dense search. An index of Faiss is approximate and part of the system's name, as in
 ``scincl@faiss:HNSW32``."""
 
@@ -67,6 +67,7 @@ class Chain(Ranked):
         validation: pools of validation queries, on which the weights of fused systems are chosen. A pool without one
             of the same field and size gets its own (:func:`pipeline.stages.pool.validation_task`).
         untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking.
+        smaller: the next smaller of nested pools, by the identity of a pool; :meth:`evaluations` finds them.
 
     Raises:
         InputError: there is no such engine.
@@ -76,6 +77,7 @@ class Chain(Ranked):
     tunings: Sequence[Artifact] = ()
     validation: Sequence[Task] = ()
     untuned: bool = False
+    smaller: Mapping[str, Task] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         read(RANKED, {name: getattr(self, name) for name in ("bm25_engine", "missing_positives", "measure_engine")})
@@ -104,16 +106,18 @@ class Chain(Ranked):
             InsufficientDataError: a weighted sum has no validation queries.
         """
         rankers = [leaf.ranker for system in systems for leaf in system.leaves]
-        if self.engine != "auto" and not any(isinstance(ranker, Model) for ranker in rankers):
+        if self.engine != "exact" and not any(isinstance(ranker, Model) for ranker in rankers):
             problem = f"--engine={self.engine} must have an encoder to search by"
             raise InputError(problem, "Leave it out, or name an encoder")
         if self.bm25_engine != "postings" and not any(isinstance(ranker, Bm25) for ranker in rankers):
             problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
             raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
+        pools = list(pools)
+        chain = dataclasses.replace(self, smaller=_next_smaller(pools))
         for pool, system in itertools.product(pools, systems):
             try:
-                evaluation = self._evaluation(pool, system)
+                evaluation = chain._evaluation(pool, system)
             except InsufficientDataError as error:
                 if left_out is None:
                     raise
@@ -164,10 +168,8 @@ class Chain(Ranked):
         return self._scored(pool, ranking, bm25.title, index=tuple(index.values()), tuning=tuning)
 
     def _dense(self, pool: Task, system: System, model: Model) -> Evaluation:
-        index = self.index
+        index, ranking = self.index, self._exact(pool, model)
         vectors = embed_tasks(self.corpus, pool, model)
-        engine = self.engine if index is None else "auto"
-        ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, engine=engine)
         exact = self._scored(pool, ranking, system.title, embed=tuple(vectors.values()))
         if index is None:
             return exact
@@ -178,6 +180,13 @@ class Chain(Ranked):
         ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)
         return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
+
+    def _exact(self, pool: Task, model: Model) -> Task:
+        """Return the task of exact search; it goes on from the ranking of the next smaller of nested pools."""
+        smaller = self.smaller.get(pool.id)
+        part = None if smaller is None else (smaller, self._exact(smaller, model))
+        vectors = embed_tasks(self.corpus, pool, model)
+        return dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, smaller=part)
 
     def _fused(self, pool: Task, system: System, method: Method) -> Evaluation:
         if method == "wsum" and any(isinstance(part.ranker, Path) for part in system.parts):
@@ -244,6 +253,18 @@ class Chain(Ranked):
             missing_positives=self.missing_positives, engine=self.measure_engine,
         )  # fmt: skip
         return Evaluation(ranking, scores, system, **origin)
+
+
+def _next_smaller(pools: Iterable[Task]) -> dict[str, Task]:
+    """Return the next smaller of nested pools that differ in size alone, by the identity of the larger pool."""
+    by_settings: dict[str, dict[float, Task]] = {}
+    for pool in pools:
+        settings = dict(canonical(pool.config))
+        if settings.get("nested"):
+            size = float(str(settings.pop("size")).replace("all", "inf"))
+            by_settings.setdefault(digest(settings), {})[size] = pool
+    nested = (itertools.pairwise(by_size[size] for size in sorted(by_size)) for by_size in by_settings.values())
+    return {larger.id: smaller for smaller, larger in itertools.chain.from_iterable(nested)}
 
 
 def _with_parameters_of(evaluation: Evaluation, system: System) -> System:

@@ -2,8 +2,8 @@
 
 Exact search is divided into units: each ranks the candidates of some corpus shards, and the units' rankings are merged.
 The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so the number of units does not
-change the result. Pools with the same queries are ranked in one pass over their candidates. A query whose vectors are
-all zero (a text without a known word) has no results.
+change the result. The ranking of a pool may go on from that of a smaller one, whose candidates are then not searched
+again. A query whose vectors are all zero (a text without a known word) has no results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,10 @@ import numpy.typing as npt
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.csr import Groups
+from pipeline.core.csr import Groups, Keys, find_sorted
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
@@ -33,17 +33,8 @@ from pipeline.corpus.reader import Rows
 from pipeline.encode.spec import Missing, Model, Quantise, Role
 from pipeline.encode.store import VectorStore
 from pipeline.encode.views import WHOLE, VectorTransform
-from pipeline.retrieve.base import (
-    MAX_SUBSETS,
-    Exclusions,
-    Metric,
-    Ranking,
-    Subset,
-    Vectors,
-    block_rows,
-    check_depth,
-)
-from pipeline.retrieve.engines import IndexSettings, dense_engine
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors, block_rows, check_depth, pairs
+from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.embed import store_of
 from pipeline.stages.ranking_file import open_pool, ranking_of, read_ranking, write_ranking
 from pipeline.stages.settings import DEFAULT_DEPTH
@@ -54,14 +45,14 @@ SKIPPED = "exact, of those with a vector"
 _IDS_IN_ERROR = 3
 """Maximum number of ids in an error message."""
 
-BEST_PAIR = "best pair"
-"""The engine for papers with several vectors."""
-
 MOST_UNITS = 64
 """Maximum number of units of a ranking; each writes ``depth`` entries a query: 23 MB for 3,800 queries, depth 500."""
 
 LOCAL_UNIT = 4_000_000
 """Candidates per unit on one machine; a killed search resumes after the last finished unit."""
+
+_SAMPLE, _SAMPLE_QUERIES, _ALIKE = 512, 16, 0.5
+"""Candidates and queries whose scores are compared; share of equal ones above which a warning is printed."""
 
 _SENTENCES = 16
 """Assumed vectors per paper, if papers have several: blocks hold this many times fewer papers."""
@@ -74,8 +65,7 @@ class DenseConfig:
     Attributes:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries per query.
-        search: ``exact`` for every exact engine, as all give the same bytes; :data:`SKIPPED`; or the index of an
-            approximate search.
+        search: ``exact``; :data:`SKIPPED`; or the index of an approximate search.
         dimension: number of components compared; 0: all (:class:`pipeline.encode.views.VectorTransform`).
         quantise: how components are rounded; empty: not at all.
     """
@@ -148,24 +138,15 @@ def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> Poo
     )
 
 
-class _Part(NamedTuple):
-    """One unit of one pool's ranking, with the candidates it ranks."""
-
-    job: Job
-    pool: PoolWithVectors
-    unit: str
-    candidates: Rows
-
-
 @dataclass(frozen=True)
 class DenseSearch(Sharded):
-    """Exact search by one encoder's vectors. An engine uses all cores, or all GPUs, of a machine.
+    """Exact search by one encoder's vectors; it uses all cores of a machine, or one GPU.
 
     Attributes:
         name: name of the encoder, for progress.
         metric: how vectors are compared.
         depth: entries per query.
-        engine: ``auto``, ``exact``, ``faiss`` or :data:`BEST_PAIR`.
+        multi_vector: whether papers have several vectors, of which the best pair counts.
         missing: whether papers without a vector are skipped or an error; None: every paper has one.
         view: which components of the vectors are compared, and how they are rounded.
     """
@@ -173,7 +154,7 @@ class DenseSearch(Sharded):
     name: str
     metric: Metric
     depth: int
-    engine: str
+    multi_vector: bool = False
     missing: Missing | None = None
     view: VectorTransform = WHOLE
     accelerated = True
@@ -190,79 +171,92 @@ class DenseSearch(Sharded):
         return {f"scratch/top-{unit_number}-of-{count}.arrow": -(-candidates // count) for unit_number in range(count)}
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        """Rank the candidates of each unit; pools with the same queries share a pass."""
-        passes = self._passes(jobs, resources.memory)
-        engines: set[str] = set()
-        for pass_number, parts in enumerate(passes, 1):
-            title = f"search {self.name}" + (f" ({pass_number} of {len(passes)})" if len(passes) > 1 else "")
-            engines.add(self._pass(parts, title, resources))
-        return {"engine": ", ".join(sorted(engines)), "pools_in_pass": max(map(len, passes))}
+        """Rank the candidates of each unit."""
+        from pipeline.retrieve.exact import search
+
+        for inputs, out, units in jobs:
+            pool = pool_with_vectors(inputs, self.missing, self.name)
+            start, ranked = _smaller(inputs, pool)
+            papers = store_of(inputs["paper"], view=self.view)
+            texts = store_of(inputs.get("query", inputs["paper"]), view=self.view)
+            size = block_rows(papers.dimension, resources.memory)
+            queries: Vectors | Groups
+            if self.multi_vector:
+                queries = texts.grouped(pool.query_rows)
+                nonzero, size = _not_zero(queries.vectors, queries.offsets), max(size // _SENTENCES, 1)
+            else:
+                queries = _matrix(texts, pool.query_rows, size)
+                nonzero = _not_zero(queries)
+            for unit in units:
+                candidates = np.setdiff1d(_candidates(pool, unit), ranked, assume_unique=True)
+                with Progress(len(candidates), f"search {self.name}", "docs") as progress:
+                    ranking = search(
+                        queries,
+                        papers.blocks(candidates, size),
+                        pool.exclusions,
+                        metric=self.metric,
+                        depth=self.depth,
+                        resources=resources,
+                        count=len(candidates),
+                        start=start,
+                        done=progress.add,
+                    )
+                ranking = ranking.of(nonzero[ranking.query] & ~find_sorted(ranked, ranking.row)[1])
+                with files.disk_errors(out.path), files.replacing(out.path / unit) as path:
+                    files.write_arrow(path, pool.renumbered(ranking).table().to_batches(), RANKING)
+        return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
-        """Merge the units' rankings by the one total order."""
+        """Merge the units' rankings, and that of a smaller pool, by the one total order."""
         from pipeline.retrieve.topk import merge
 
-        pool, units = open_pool(inputs), out.plan() or {}
+        pool, units = pool_with_vectors(inputs, self.missing, self.name), out.plan() or {}
+        start, _ = _smaller(inputs, pool)
+        rankings = [ranking_of(files.read_arrow(out.path / unit)) for unit in units]
+        opened_pool = open_pool(inputs)
+        if len(pool.candidates) and len(pool.query_rows) and not self.multi_vector:
+            self._warn_if_alike(inputs, pool)
+        best = merge([*rankings, *([] if start is None else [start])], len(opened_pool.query_rows), self.depth)
+        out.note(units=len(units), **_encoders(inputs))
+        return {**write_ranking(best, opened_pool, self.depth, out), **pool.counts}
 
-        rankings = (ranking_of(files.read_arrow(out.path / unit)) for unit in units)
-        best = merge(rankings, len(pool.query_rows), self.depth)
-        passes = [fact for fact in facts if fact]  # another attempt may have left nothing to do
-        engines = ", ".join(sorted({fact["engine"] for fact in passes}))
-        pools = max((fact["pools_in_pass"] for fact in passes), default=0)
-        out.note(engine=engines, units=len(units), pools_in_pass=pools, **_encoders(inputs))
-        counts = pool_with_vectors(inputs, self.missing, self.name).counts
-        return {**write_ranking(best, pool, self.depth, out), **counts}
+    def _warn_if_alike(self, inputs: Inputs, pool: PoolWithVectors) -> None:
+        """Warn if float32 tells few candidates of a sample apart, so that most of the order is that of ids."""
+        from pipeline.retrieve.canonical import alike
 
-    def _passes(self, jobs: Sequence[Job], memory: int) -> list[list[_Part]]:
-        """Group units of the same queries, shards and stores into passes; result lists take a quarter of ``memory``."""
-        groups: dict[tuple[object, ...], list[_Part]] = {}
-        for job in jobs:
-            pool = pool_with_vectors(job.inputs, self.missing, self.name)
-            stores = [job.inputs[role].path.parent for role in ("paper", "query") if role in job.inputs]
-            for unit in job.units:
-                part = _Part(job, pool, unit, _candidates(pool, unit))
-                groups.setdefault((unit, *stores, pool.query_rows.tobytes()), []).append(part)
-        passes = []
-        for parts in groups.values():
-            list_bytes = 24 * self.depth * max(len(parts[0].pool.query_rows), 1)
-            pools_per_pass = int(np.clip(memory // 4 // list_bytes, 1, MAX_SUBSETS))
-            passes += [parts[start : start + pools_per_pass] for start in range(0, len(parts), pools_per_pass)]
-        return passes
+        def sample(segment: Artifact, rows: Rows, count: int) -> Vectors:
+            return _matrix(store_of(segment, view=self.view), rows[:: -(-len(rows) // count)], count)
 
-    def _pass(self, parts: Sequence[_Part], title: str, resources: Resources) -> str:
-        """Rank one unit of several pools with the same queries; return the engine's name."""
-        several = len(parts) > 1
-        candidates = np.unique(np.concatenate([part.candidates for part in parts])) if several else parts[0].candidates
-        subsets = [Subset(part.candidates if several else None, part.pool.exclusions) for part in parts]
-        papers = store_of(*(part.job.inputs["paper"] for part in parts), view=self.view)
-        query_segments = (part.job.inputs.get("query", part.job.inputs["paper"]) for part in parts)
-        texts = store_of(*query_segments, view=self.view)
-        size, rows = block_rows(papers.dimension, resources.memory), parts[0].pool.query_rows
-        if self.engine == BEST_PAIR:
-            queries: Vectors | Groups = texts.grouped(rows)
-            offsets, vectors = queries
-            engine = dense_engine("exact")
-            nonzero = _not_zero(vectors, offsets)
-            size = max(size // _SENTENCES, 1)
-        else:
-            queries = vectors = _matrix(texts, rows, size)
-            nonzero = _not_zero(vectors)
-            engine = dense_engine(self.engine, 2.0 * vectors.size * len(candidates))
-        with Progress(len(candidates), title, "docs") as progress:
-            rankings = engine.search_pools(
-                queries,
-                papers.blocks(candidates, size),
-                subsets,
-                metric=self.metric,
-                depth=self.depth,
-                resources=resources,
-                done=progress.add,
+        queries = sample(inputs.get("query", inputs["paper"]), pool.query_rows, _SAMPLE_QUERIES)
+        share = alike(queries, sample(inputs["paper"], pool.candidates, _SAMPLE), self.metric)
+        if share > _ALIKE:
+            warn(
+                f"{self.name}: {self.metric} in float32 does not tell {share:.0%} of the candidates apart, since their "
+                "vectors are equal or differ by less than rounding; they are ranked by id. Centre or rescale them"
             )
-        for part, ranking in zip(parts, rankings, strict=True):
-            out = part.job.out.path
-            with files.disk_errors(out), files.replacing(out / part.unit) as path:
-                files.write_arrow(path, part.pool.renumbered(ranking.of(nonzero)).table().to_batches(), RANKING)
-        return type(engine).__name__
+
+
+def _smaller(inputs: Inputs, pool: PoolWithVectors) -> tuple[Ranking | None, Rows]:
+    """Return the ranking of a smaller pool among the inputs, and its candidates.
+
+    It is None, without candidates, if none is there, or if the pool has other queries, lacks some of the smaller one's
+    candidates or excludes others of them.
+    """
+    nothing: Rows = np.empty(0, np.uint32)
+    if "smaller" not in inputs:
+        return None, nothing
+    smaller = open_pool({"corpus": inputs["corpus"], "pool": inputs["smaller_pool"]})
+    is_part = (
+        np.array_equal(pool.query_rows, smaller.query_rows)
+        and bool(find_sorted(pool.candidates, smaller.candidates)[1].all())
+        and np.array_equal(_among(smaller.candidates, pool.exclusions), _among(smaller.candidates, smaller.exclusions))
+    )
+    return (read_ranking(inputs["smaller"]), smaller.candidates) if is_part else (None, nothing)
+
+
+def _among(candidates: Rows, excluded: Exclusions) -> Keys:
+    """Return the pairs of a query and one of some candidates that are excluded."""
+    return pairs(excluded)[find_sorted(candidates, excluded[1])[1]]
 
 
 def dense_ranking_task(
@@ -272,20 +266,21 @@ def dense_ranking_task(
     model: Model,
     *,
     depth: int = DEFAULT_DEPTH,
-    engine: str = "auto",
+    smaller: tuple[Task, Task] | None = None,
 ) -> Task:
     """Return the task that ranks a pool's candidates by an encoder's vectors.
 
-    If papers have several vectors, the best pair counts. All engines give the same bytes.
+    If papers have several vectors, the best pair counts. ``smaller`` is a pool that may be a part of this one, with the
+    task of its ranking by the same vectors; the ranking is the same without it.
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(
-        name, model.distance, depth, BEST_PAIR if model.multi_vector else engine, model.missing, model.view
-    )
+    units = DenseSearch(name, model.distance, depth, model.multi_vector, model.missing, model.view)
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
-    return Task("search", 2, RANKINGS, f"{model.slug}-{pool.slug}", config, inputs, units=units)
+    derived = {} if smaller is None or model.missing else dict(zip(("smaller_pool", "smaller"), smaller, strict=True))
+    slug = f"{model.slug}-{pool.slug}"
+    return Task("search", 2, RANKINGS, slug, config, inputs, units=units, derived=derived)
 
 
 def approximate_ranking_task(
@@ -325,7 +320,7 @@ def approximate_ranking_task(
                 excluded=ranked_pool.exclusions,
                 resources=resources,
             )
-        ranking = ranked_pool.renumbered(ranking.of(_not_zero(queries)))
+        ranking = ranked_pool.renumbered(ranking.of(_not_zero(queries)[ranking.query]))
         out.note(**_encoders(inputs))
         counts = {**ranked_pool.counts, "recall": recall(ranking, read_ranking(inputs["exact"]))}
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}

@@ -24,8 +24,8 @@ class Ranked:
     allow_unknown: bool = setting(False, "run:FILE: leave out what a pool does not have")
     depth: int = setting(DEFAULT_DEPTH, "ranks kept of each query")
     engine: str = setting(
-        "auto",
-        "dense search. Exact, with one ranking: auto, exact (CPU or GPU), faiss, or ray (a Ray cluster). "
+        "exact",
+        "dense search: exact, on this machine or, with ray, a Ray cluster. "
         "Approximate, scored beside exact: any index of faiss.index_factory, with options after a second colon, "
         "faiss:HNSW32 or faiss:IVF4096,Flat:nprobe=32, on a GPU faiss-gpu:IVF4096,Flat",
     )

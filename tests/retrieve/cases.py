@@ -9,32 +9,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from pipeline.core.csr import Groups
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock
-from pipeline.retrieve.dense import ExactEngine, Search
-from pipeline.retrieve.engines import dense_engine
-from pipeline.retrieve.gpu import GpuSearch
+from pipeline.retrieve import exact
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock
 from tests.retrieve.reference import brute_force
 
 METRICS: tuple[Metric, ...] = ("l2", "inner_product", "cosine")
-
-
-ENGINES = ("float32", "bfloat16", "device", "faiss")
-
-
-class DeviceEngine(ExactEngine):
-    """What searches on a GPU, on the CPU."""
-
-    def state(self, device: torch.device) -> type[Search]:
-        return GpuSearch
-
-
-def named(name: str) -> ExactEngine:
-    if name == "faiss":
-        return dense_engine(name)
-    return DeviceEngine(bfloat16=True) if name == "device" else ExactEngine(bfloat16=name == "bfloat16")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,51 +35,30 @@ class Case:
         for start in range(0, len(self.vectors), size):
             yield self.rows[start : start + size], self.vectors[start : start + size]
 
-    def search(self, engine: ExactEngine, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
-        return search(engine, self.queries, self.blocks(size), metric, depth, self.excluded, **how)
+    def part(self, rows: npt.NDArray[np.uint32], size: int = 10**9) -> Iterator[VectorBlock]:
+        """Yield blocks of those of some rows that are candidates."""
+        inside = np.flatnonzero(np.isin(self.rows, rows))
+        for start in range(0, len(inside), size):
+            yield self.rows[inside[start : start + size]], self.vectors[inside[start : start + size]]
 
-    def search_pools(
-        self, engine: ExactEngine, subsets: Sequence[Subset], metric: Metric, depth: int, *, size: int, **how: Any
-    ) -> list[Ranking]:
-        return engine.search_pools(
-            self.queries, self.blocks(size), subsets, metric=metric, depth=depth, resources=resources(**how)
-        )
+    def search(self, metric: Metric, depth: int, *, size: int = 10**9, **how: Any) -> Ranking:
+        return search(self.queries, self.blocks(size), metric, depth, self.excluded, **how)
 
 
 def search(
-    engine: ExactEngine,
-    queries: npt.NDArray[np.floating],
+    queries: npt.NDArray[np.floating] | Groups,
     blocks: Iterable[VectorBlock],
     metric: Metric,
     depth: int,
     excluded: Exclusions,
+    start: Ranking | None = None,
     **how: Any,
 ) -> Ranking:
-    """Return the ranking of all candidates."""
-    subsets = [Subset(None, excluded)]
-    return engine.search_pools(queries, blocks, subsets, metric=metric, depth=depth, resources=resources(**how))[0]
+    return exact.search(queries, blocks, excluded, metric=metric, depth=depth, resources=resources(**how), start=start)
 
 
 def resources(**how: Any) -> Resources:
     return Resources(**{"memory": 64 << 20, "workers": 2, "device": "cpu", **how})
-
-
-def subset_of(case: Case, subset: Subset, metric: Metric, depth: int) -> Ranking:
-    """Return the ranking of a pool by brute force."""
-    inside = slice(None) if subset.candidates is None else np.isin(case.rows, subset.candidates)
-    return brute_force(case.queries, case.rows[inside], case.vectors[inside], metric, depth, subset.excluded)
-
-
-def subsets_of(case: Case, rng: np.random.Generator) -> list[Subset]:
-    """Nested, overlapping, disjoint, sparse and empty pools, one of all; each with exclusions of its own."""
-    rows = case.rows
-    nested = rng.permutation(rows)
-    pools = [None, nested[:3_000], nested[:900], nested[2_000:4_000], rows[:500], rows[-500:], rows[::97], rows[:0]]
-    subsets = []
-    for number, pool in enumerate(pools):
-        removed = exclusions([[*rng.choice(rows, 5).tolist(), number] for _ in case.queries])
-        subsets.append(Subset(None if pool is None else np.sort(pool), removed if number else case.excluded))
-    return subsets
 
 
 @cache

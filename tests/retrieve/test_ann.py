@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.retrieve import ann, dense
+from pipeline.retrieve import ann
 from pipeline.retrieve.ann import approximate_search, check_index, recall
 from pipeline.retrieve.base import Metric, Ranking
-from pipeline.retrieve.engines import IndexSettings, dense_engine, parse_settings
+from pipeline.retrieve.engines import IndexSettings, parse_settings
 from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, same
 from tests.retrieve.reference import canonical_scores
 
@@ -153,22 +154,17 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
 
 @pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
 @pytest.mark.parametrize(
-    ("engine", "device", "message"),
+    ("index", "device", "message"),
     [
         (ON_GPU, "auto", "faiss-gpu:IVF44,Flat needs a GPU that Faiss can use .--device[ =]auto: none.. Use --engine"),
         (ON_GPU, "cuda", "Faiss cannot use cuda: it sees 0 GPUs"),
-        ("faiss", "cuda", "cannot use cuda: it sees 0 GPUs. Choose --device[ =]cpu"),
-        ("faiss", "cuda:3", "cannot use cuda:3: it sees 0 GPUs. Choose --device[ =]cpu"),
-        ("faiss", "tpu", "no device 'tpu'"),
+        (ON_GPU, "cuda:3", "cannot use cuda:3: it sees 0 GPUs. Choose --device[ =]cpu"),
+        (ON_GPU, "tpu", "no device 'tpu'"),
     ],
 )
-def test_a_device_that_is_not_there_is_an_error(engine: str | IndexSettings, device: str, message: str) -> None:
-    case = make_case("random", candidates=50)
+def test_a_device_that_is_not_there_is_an_error(index: IndexSettings, device: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        if isinstance(engine, IndexSettings):
-            search(case, engine, "l2", 5, device=device)
-        else:
-            case.search(dense_engine(engine), "l2", 5, device=device)
+        search(make_case("random", candidates=50), index, "l2", 5, device=device)
 
 
 def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,14 +208,37 @@ def test_indexes_on_a_gpu(metric: Metric) -> None:
 def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(InputError, match="exactly one of: .*pip install faiss-cpu, .*pip install faiss-gpu"):
-        dense_engine("faiss")
+        check_index(IVF)
     assert ann.gpus() == 0
-    assert isinstance(dense_engine("auto"), dense.ExactEngine)
+    assert ann.blas_core() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("core", "flags", "better"),
+    [
+        ("Prescott", "sse avx2 avx512f", "SkylakeX"),
+        ("Prescott", "sse avx2", "Haswell"),
+        ("Haswell", "avx2 avx512f", "SkylakeX"),
+        ("Zen", "avx2", ""),
+        ("SkylakeX", "avx2 avx512f", ""),
+        ("Sapphirerapids", "avx2 avx512f", ""),
+        ("Nehalem", "sse", ""),
+    ],
+)
+def test_a_better_core_for_this_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, core: str, flags: str, better: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    library = Path(ann.load().__file__).parent.parent / "faiss_cpu.libs" / "libopenblas.so"
+    known = {"filepath": str(library), "internal_api": "openblas", "architecture": core}
+    other = {"filepath": "/usr/lib/libopenblas.so", "internal_api": "openblas", "architecture": "Zen"}
+    monkeypatch.setattr(ann, "threadpool_info", lambda: [other, known])
+    assert ann.blas_core(tmp_path / "cpuinfo") == (core, better)
 
 
 def test_threads_of_the_process_are_left_as_they_were() -> None:
     import faiss
 
     before = faiss.omp_get_max_threads()
-    make_case("random", candidates=50).search(dense_engine("faiss"), "l2", 3, workers=7)
+    search(make_case("random", candidates=50), IndexSettings("Flat"), "l2", 3, workers=7)
     assert faiss.omp_get_max_threads() == before

@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pipeline.core.csr import Groups
-from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Metric, Subset
-from tests.retrieve.cases import METRICS, DeviceEngine, exclusions, make_case, resources, same, subset_of
+from pipeline.retrieve import exact
+from pipeline.retrieve.base import Metric
+from tests.retrieve.cases import METRICS, exclusions, expected, make_case, same, search
 from tests.retrieve.reference import brute_force
 
 _MOVES = (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
@@ -55,20 +55,17 @@ class Device(TorchDispatchMode):
         return OnDevice.__torch_dispatch__(operation, types, args, kwargs)
 
 
-class Engine(DeviceEngine):
-    def device(self, _resources: Resources) -> torch.device:
-        return torch.device("meta")
+@pytest.fixture(autouse=True)
+def _on_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "device_of", lambda _name, _operations: torch.device("meta"))
 
 
-@pytest.mark.parametrize("low", [False, True])
 @pytest.mark.parametrize("metric", METRICS)
-def test_a_search_mixes_no_devices(metric: Metric, low: bool) -> None:
-    case = make_case("duplicates", candidates=60, queries=3, dimension=5)
-    subsets = [Subset(None, case.excluded), Subset(case.rows[::2], exclusions([[7], [], [13]]))]
+def test_a_search_mixes_no_devices(metric: Metric) -> None:
+    case = make_case("duplicates", candidates=160, queries=3, dimension=5)
     with Device():
-        rankings = case.search_pools(Engine(bfloat16=low), subsets, metric, 5, size=20)
-    for ranking, subset in zip(rankings, subsets, strict=True):
-        assert same(ranking, subset_of(case, subset, metric, 5))
+        ranking = case.search(metric, 5, size=60)
+    assert same(ranking, expected(case, metric, 5))
     with Device(), pytest.raises(RuntimeError, match="mixes devices"):
         torch.ones(3, device="meta") + torch.ones(3)
 
@@ -78,7 +75,5 @@ def test_a_search_by_the_best_pair_mixes_no_devices() -> None:
     rows, queries = np.repeat(case.rows[:20], 2), Groups(np.array([0, 1, 4]), case.queries)
     excluded = exclusions([[7], []])
     with Device():
-        (ranking,) = Engine().search_pools(
-            queries, [(rows, case.vectors)], [Subset(None, excluded)], metric="l2", depth=5, resources=resources()
-        )
+        ranking = search(queries, [(rows, case.vectors)], "l2", 5, excluded)
     assert same(ranking, brute_force(queries, rows, case.vectors, "l2", 5, excluded))

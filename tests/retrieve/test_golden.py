@@ -14,12 +14,11 @@ import pytest
 from pipeline.core.csr import Groups
 from pipeline.corpus.reader import Text
 from pipeline.measure.engines import average_precision
-from pipeline.retrieve.base import Metric, Ranking, Subset
-from pipeline.retrieve.engines import dense_engine
+from pipeline.retrieve.base import Exclusions, Metric, Ranking
 from pipeline.retrieve.fusion import Fusion, Method
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import POINTS, Asked, analysed, by_index, grid_ranks, publish
-from tests.retrieve.cases import METRICS, Case, exclusions, resources
+from tests.retrieve.cases import METRICS, Case, exclusions, search
 
 EXPECTED = json.loads(Path(__file__).with_name("golden.json").read_text())
 DEPTHS = (1, 10, 500)
@@ -50,21 +49,21 @@ def ranking_digest(*rankings: Ranking) -> str:
     return digest(*(column for r in rankings for column in (r.query, r.row, r.score, r.rank)))
 
 
-def pools(case: Case) -> list[Subset]:
-    """Return nested and overlapping pools, one of all candidates and one with none."""
+def pools(case: Case) -> list[tuple[Any, Exclusions]]:
+    """Return rows and exclusions of nested and overlapping pools, one of all candidates and one with none."""
     empty = exclusions([[]] * len(case.queries))
-    parts = [None, case.rows[::2], case.rows[::6], case.rows[500:2_000], case.rows[:0]]
-    return [Subset(part, case.excluded if number % 2 else empty) for number, part in enumerate(parts)]
+    parts = [case.rows, case.rows[::2], case.rows[::6], case.rows[500:2_000], case.rows[:0]]
+    return [(part, case.excluded if number % 2 else empty) for number, part in enumerate(parts)]
 
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("kind", ["tied", "float16", "float32", "large"])
 def test_rankings(kind: str, metric: Metric) -> None:
-    case, engine = make_case(kind), dense_engine("exact")
+    case = make_case(kind)
     for depth in DEPTHS:
-        ranking = case.search(engine, metric, depth, size=1_100, workers=2)
+        ranking = case.search(metric, depth, size=1_100, workers=2)
         assert ranking_digest(ranking) == EXPECTED[f"{kind} {metric} {depth}"]
-    rankings = case.search_pools(engine, pools(case), metric, 50, size=1_100)
+    rankings = (search(case.queries, case.part(rows, 1_100), metric, 50, excluded) for rows, excluded in pools(case))
     assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} pools"]
 
 
@@ -77,20 +76,20 @@ def test_best_pair(kind: str, metric: Metric) -> None:
     papers = int(np.searchsorted(ends, len(case.vectors)))
     rows, length = np.repeat(np.arange(papers, dtype=np.uint32) * 3 + 7, counts[:papers]), int(ends[papers - 1])
     queries = Groups(np.arange(0, 41, 4), case.queries)
-    excluded = exclusions([[7 + 3 * n, 70] for n in range(10)])
-    subsets = [Subset(None, excluded), Subset(np.unique(rows)[::3], exclusions([[]] * 10))]
-    blocks = [(rows, case.vectors[:length])]
+    excluded, third = exclusions([[7 + 3 * n, 70] for n in range(10)]), np.isin(rows, np.unique(rows)[::3])
+    blocks = [(rows, case.vectors[:length]), (rows[third], case.vectors[:length][third])]
     for depth in DEPTHS:
-        rankings = dense_engine("exact").search_pools(
-            queries, blocks, subsets, metric=metric, depth=depth, resources=resources()
+        rankings = (
+            search(queries, [block], metric, depth, removed)
+            for block, removed in zip(blocks, (excluded, exclusions([[]] * 10)), strict=True)
         )
         assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} best pair {depth}"]
 
 
 @pytest.mark.parametrize("method", ["rrf", "wsum"])
 def test_fusion(method: Method) -> None:
-    case, engine = make_case("tied"), dense_engine("exact")
-    rankings = [case.search(engine, metric, 60 + 10 * n) for n, metric in enumerate(METRICS)]
+    case = make_case("tied")
+    rankings = [case.search(metric, 60 + 10 * n) for n, metric in enumerate(METRICS)]
     fusion = Fusion(rankings, len(case.queries), method)
     digests = ranking_digest(fusion.ranking(100), fusion.ranking(20, (0.2, 0.3, 0.5)))
     assert digests == EXPECTED[f"fusion {method}"]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.csr import Groups
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Subset, VectorBlock, no_exclusions
-from pipeline.retrieve.engines import dense_engine
-from tests.retrieve.cases import METRICS, exclusions, make_case, named, resources, same
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock, no_exclusions
+from tests.retrieve import cases
+from tests.retrieve.cases import METRICS, exclusions, make_case, same
 from tests.retrieve.reference import brute_force
 
 Several = list[np.ndarray]
@@ -47,12 +47,10 @@ def best(
 
 
 def search(
-    queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, subsets: list[Subset], **how: Any
-) -> list[Ranking]:
-    parts, engine = blocks(groups, rows, how.pop("size", 10**9)), how.pop("engine", None) or dense_engine("exact")
-    return engine.search_pools(
-        together(queries), parts, subsets, metric=metric, depth=depth, resources=resources(**how)
-    )
+    queries: Several, groups: Several, rows: np.ndarray, metric: Metric, depth: int, excluded: Exclusions, **how: Any
+) -> Ranking:
+    parts = blocks(groups, rows, how.pop("size", 10**9))
+    return cases.search(together(queries), parts, metric, depth, excluded, **how)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -63,23 +61,18 @@ def test_equals_brute_force_in_every_bit(name: str, metric: Metric) -> None:
     groups, queries = grouped(case.vectors, rng, 9), grouped(case.queries, rng, 5)
     rows = np.arange(len(groups), dtype=np.uint32) * 3 + 7
     excluded = exclusions([rng.choice(rows, 3, replace=False).tolist() if n % 2 else [] for n in range(len(queries))])
-    some = np.sort(rng.choice(rows, 100, replace=False))
     expected = best(queries, rows, groups, metric, 40, excluded)
-    inside = np.flatnonzero(np.isin(rows, some))
-    of_some = best(queries, some, [groups[n] for n in inside], metric, 40, excluded)
-    for how in ({}, {"engine": named("device")}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
-        rankings = search(queries, groups, rows, metric, 40, [Subset(None, excluded), Subset(some, excluded)], **how)
-        assert same(rankings[0], expected)
-        assert same(rankings[1], of_some)
+    for how in ({}, {"size": 37, "workers": 3}, {"memory": 1, "workers": 1}):
+        assert same(search(queries, groups, rows, metric, 40, excluded, **how), expected)
 
 
-def test_more_vectors_than_a_tile_holds() -> None:
+def test_papers_with_very_many_vectors() -> None:
     rng = np.random.default_rng(3)
     groups = [rng.standard_normal((size, 6), np.float32) for size in (900, 1, 434, 436, 3)]
     queries = [rng.standard_normal((size, 6), np.float32) for size in (300, 1)]
     rows = np.arange(5, dtype=np.uint32)
     expected = best(queries, rows, groups, "l2", 3, no_exclusions(2))
-    assert same(search(queries, groups, rows, "l2", 3, [Subset(None, no_exclusions(2))])[0], expected)
+    assert same(search(queries, groups, rows, "l2", 3, no_exclusions(2)), expected)
 
 
 @settings(max_examples=30)
@@ -91,7 +84,7 @@ def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
     rows, nothing = np.arange(len(groups), dtype=np.uint32), no_exclusions(len(queries))
     depth = int(rng.integers(1, 30))
     expected = best(queries, rows, groups, metric, depth, nothing)
-    assert same(search(queries, groups, rows, metric, depth, [Subset(None, nothing)], size=7)[0], expected)
+    assert same(search(queries, groups, rows, metric, depth, nothing, size=7), expected)
 
 
 @pytest.mark.parametrize(
@@ -104,4 +97,4 @@ def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
 )
 def test_bad_input_is_named(query: np.ndarray, groups: Several, rows: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        search([query], groups, np.array(rows, np.uint32), "l2", 3, [Subset(None, no_exclusions(1))], size=1)
+        search([query], groups, np.array(rows, np.uint32), "l2", 3, no_exclusions(1), size=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
 from pipeline.encode import registry
+from pipeline.retrieve import exact
 from pipeline.stages import dense
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from tests.builders import make_corpus, make_pool
+from tests.encode.stub import unit_vector
 from tests.stages.making import PlannedError, make, planning, work_slices
 
 pytestmark = pytest.mark.usefixtures("stub")
@@ -31,12 +34,12 @@ def corpus(tmp_path: Path) -> Artifact:
     return make_corpus(tmp_path, papers, shard_rows=11)
 
 
-def ranking_task(root: Path, corpus: Artifact, pool: Artifact, depth: int, engine: str = "exact") -> Task:
+def ranking_task(root: Path, corpus: Artifact, pool: Artifact, depth: int) -> Task:
     """Return the task that ranks a pool, after embedding it."""
     model = registry.resolve("stub")
     vectors = embed_tasks(corpus, pool, model)
     make(root, vectors["paper"])
-    return dense_ranking_task(corpus, pool, vectors, model, depth=depth, engine=engine)
+    return dense_ranking_task(corpus, pool, vectors, model, depth=depth)
 
 
 def made_and_moved(root: Path, task: Task) -> Artifact:
@@ -46,14 +49,13 @@ def made_and_moved(root: Path, task: Task) -> Artifact:
     return artifact
 
 
-@pytest.mark.parametrize("engine", ["exact", "faiss"])
 @pytest.mark.parametrize(("slices", "most", "depth"), [(3, 64, 3), (4, 2, 200), (5, 1, 3)])
 def test_slices_rank_as_one_pass_does(
-    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, slices: int, most: int, depth: int, engine: str
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, slices: int, most: int, depth: int
 ) -> None:
     monkeypatch.setattr(dense, "MOST_UNITS", most)
     pool = make_pool(tmp_path, corpus, [0, 5, 7, 119], [*range(40), *range(55, 120)])
-    task = ranking_task(tmp_path, corpus, pool, depth, engine)
+    task = ranking_task(tmp_path, corpus, pool, depth)
     whole = made_and_moved(tmp_path, task)
     with pytest.raises(PlannedError):
         planning(tmp_path).make(task)
@@ -65,25 +67,34 @@ def test_slices_rank_as_one_pass_does(
     assert len(np.unique(scores)) < len(scores)  # there were ties to break
 
 
-def test_a_slice_ranks_several_pools_in_one_pass(tmp_path: Path, corpus: Artifact) -> None:
-    """Pools with the same queries, one of them without candidates in most shards, and one with other queries."""
-    pools = [
-        make_pool(tmp_path, corpus, queries, candidates, slug=slug)
-        for slug, queries, candidates in (
-            ("half", [0, 5, 7], list(range(0, 120, 2))),
-            ("few", [0, 5, 7], list(range(30, 40))),
-            ("other", [8], list(range(120))),
-        )
-    ]
-    tasks = [ranking_task(tmp_path, corpus, pool, 9) for pool in pools]
-    alone = [made_and_moved(tmp_path, task) for task in tasks]
-    for task in tasks:
-        with pytest.raises(PlannedError):
-            planning(tmp_path).make(task)
-    assert work_slices(tmp_path, tasks, 2) == 33
-    made = planning(tmp_path).make_all(tasks)
-    assert [artifact.manifest.outputs for artifact in made] == [artifact.manifest.outputs for artifact in alone]
-    assert {artifact.manifest.provenance["pools_in_pass"] for artifact in made} == {2}
+@pytest.mark.parametrize("units", [1, 4])
+def test_a_search_goes_on_from_a_part(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, units: int
+) -> None:
+    """Of a pool that is no part, or that excludes other candidates, nothing is taken."""
+    monkeypatch.setattr(dense, "LOCAL_UNIT", 120 // units)
+    queries, few = [0, 5, 7], list(range(0, 120, 2))
+    large = make_pool(tmp_path, corpus, queries, list(range(120)), exclusions=[(0, 4), (5, 5)], slug="large")
+    parts = {
+        "part": (make_pool(tmp_path, corpus, queries, few, exclusions=[(0, 4)], slug="part"), 60),
+        "other": (make_pool(tmp_path, corpus, queries, few, exclusions=[(0, 6)], slug="other"), 120),
+        "queries": (make_pool(tmp_path, corpus, [0, 5, 8], few, exclusions=[(0, 4)], slug="queries"), 120),
+    }
+    alone = made_and_moved(tmp_path, ranking_task(tmp_path, corpus, large, 9))
+    searched: list[int] = []
+    search = exact.search
+    monkeypatch.setattr(exact, "search", lambda *args, **how: (searched.append(how["count"]), search(*args, **how))[1])
+    model = registry.resolve("stub")
+    for pool, candidates in parts.values():
+        ranking = ranking_task(tmp_path, corpus, pool, 9)
+        make(tmp_path, ranking)
+        searched.clear()
+        vectors = embed_tasks(corpus, large, model)
+        task = dense_ranking_task(corpus, large, vectors, model, depth=9, smaller=(pool, ranking))
+        made = make(tmp_path, task)
+        assert made.manifest.outputs == alone.manifest.outputs
+        assert sum(searched) == candidates
+        shutil.rmtree(made.path)
 
 
 def test_a_killed_search_continues_after_the_last_finished_unit(
@@ -93,16 +104,16 @@ def test_a_killed_search_continues_after_the_last_finished_unit(
     monkeypatch.setattr(dense, "LOCAL_UNIT", 30)
     task = ranking_task(tmp_path, corpus, make_pool(tmp_path, corpus, [0, 5]), 9)
     whole = made_and_moved(tmp_path, task)
-    passes: list[float] = []
-    engine = dense.dense_engine
+    passes: list[int] = []
+    search = exact.search
 
-    def fail(name: str, work: float) -> Any:
-        passes.append(work)
+    def fail(*args: Any, **how: Any) -> Any:
+        passes.append(how["count"])
         if len(passes) == 3:
             raise RuntimeError("killed")
-        return engine(name, work)
+        return search(*args, **how)
 
-    monkeypatch.setattr(dense, "dense_engine", fail)
+    monkeypatch.setattr(exact, "search", fail)
     with pytest.raises(RuntimeError, match="killed"):
         make(tmp_path, task)
     monkeypatch.setattr(dense, "LOCAL_UNIT", 1_000)
@@ -114,3 +125,17 @@ def test_a_killed_search_continues_after_the_last_finished_unit(
 def test_a_pool_without_candidates(tmp_path: Path, corpus: Artifact) -> None:
     task = ranking_task(tmp_path, corpus, make_pool(tmp_path, corpus, [3], []), 5)
     assert make(tmp_path, task).manifest.counts["entries"] == 0
+
+
+def test_vectors_that_float32_does_not_tell_apart_are_said(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path, ranking_task(tmp_path, corpus, make_pool(tmp_path, corpus, [0, 5], slug="apart"), 9))
+    assert "does not tell" not in capsys.readouterr().err
+    monkeypatch.setattr(
+        "tests.encode.stub.unit_vector", lambda text, dimension: 1e5 + unit_vector(text, dimension) / 1e3
+    )
+    root = tmp_path / "alike"
+    other = make_corpus(root, 40)
+    make(root, ranking_task(root, other, make_pool(root, other, [0, 5]), 9))
+    assert "does not tell 9" in capsys.readouterr().err

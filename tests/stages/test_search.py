@@ -14,7 +14,6 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
@@ -27,7 +26,7 @@ from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, unit_vector
 from tests.retrieve.reference import brute_force
-from tests.stages.making import HERE, make
+from tests.stages.making import make
 
 pytestmark = pytest.mark.usefixtures("stub")
 PAPERS = 70
@@ -39,11 +38,10 @@ def dense(
     *,
     metric: Metric = "l2",
     depth: int = 10,
-    engine: str = "exact",
     multi_vector: bool = False,
 ) -> Task:
     model = dataclasses.replace(registry.resolve("stub"), distance=metric, multi_vector=multi_vector)
-    return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth, engine=engine)
+    return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth)
 
 
 def entries(artifact: Artifact, *columns: str) -> list[tuple[Any, ...]]:
@@ -68,16 +66,15 @@ def test_ranking_is_that_of_brute_force(tmp_path: Path) -> None:
         "entries": 60,
         "depth": 20,
     }
-    assert artifact.manifest.provenance["engine"] == "ExactEngine"
 
 
 def test_how_it_ran_changes_no_byte_and_no_name(tmp_path: Path) -> None:
     made = []
-    for engine, workers, memory in (("exact", 1, 2**30), ("faiss", 2, 2**30), ("exact", 3, 2**16), ("auto", 2, 2**20)):
-        root = tmp_path / f"{engine}{workers}"
+    for workers, memory in ((1, 2**30), (3, 2**16), (2, 2**20)):
+        root = tmp_path / str(workers)
         corpus = make_corpus(root, PAPERS, shard_rows=25)
         pool = make_pool(root, corpus, list(range(0, PAPERS, 3)))
-        made.append(make(root, dense(corpus, pool, engine=engine), resources=Resources(memory, workers, "cpu")))
+        made.append(make(root, dense(corpus, pool), resources=Resources(memory, workers, "cpu")))
     assert len({(artifact.name, artifact.file("ranking.arrow").read_bytes()) for artifact in made}) == 1
 
 
@@ -107,38 +104,6 @@ def test_rankings_load_without_faiss_java_or_numba() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_pools_made_together_are_made_in_one_pass_with_the_bytes_of_each_alone(tmp_path: Path) -> None:
-    """Two sets of queries, overlapping and nested candidates, exclusions of each pool's own."""
-    made = []
-    for how, passes in (("together", 3), ("alone", 1), ("faiss", 3), ("in little memory", 2)):
-        root = tmp_path / how.replace(" ", "-")
-        corpus = make_corpus(root, PAPERS, shard_rows=25)
-        pools = [
-            make_pool(root, corpus, [3, 30, 60], list(range(10, 70)), exclusions=[(3, 11), (30, 30)], slug="large"),
-            make_pool(root, corpus, [3, 30, 60], list(range(10, 30)), exclusions=[(60, 12)], slug="nested"),
-            make_pool(root, corpus, [3, 30, 60], list(range(20, 50, 3)), slug="sparse"),
-            make_pool(root, corpus, [4, 5], list(range(40)), slug="other-queries"),
-        ]
-        tasks = [dense(corpus, pool, engine="faiss" if how == "faiss" else "exact") for pool in pools]
-        runner = Runner(root, dataclasses.replace(HERE, memory=6_000 if how == "in little memory" else 2**30))
-        artifacts = [runner.make(task) for task in tasks] if how == "alone" else runner.make_all(tasks)
-        made.append([(artifact.name, artifact.file("ranking.arrow").read_bytes()) for artifact in artifacts])
-        assert {artifact.manifest.provenance["pools_in_pass"] for artifact in artifacts} == {passes}
-        assert [artifact.manifest.counts["candidates"] for artifact in artifacts] == [60, 20, 10, 40]
-    assert made == made[:1] * 4
-
-
-def test_of_pools_made_together_what_is_there_is_not_made_again(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, PAPERS)
-    pools = [make_pool(tmp_path, corpus, [1, 2], list(range(3, 20 + n)), slug=f"pool{n}") for n in range(3)]
-    tasks = [dense(corpus, pool) for pool in pools]
-    before = make(tmp_path, tasks[1]).file("ranking.arrow").stat()
-    made = Runner(tmp_path, HERE).make_all(tasks)
-    assert [artifact.manifest.provenance["pools_in_pass"] for artifact in made] == [2, 1, 2]
-    assert made[1].file("ranking.arrow").stat().st_mtime_ns == before.st_mtime_ns
-    assert not list((tmp_path / "runs" / "rankings").glob(".*"))
-
-
 class SeveralEncoder(StubEncoder):
     """One to three vectors a text, two of them those of other texts, so that pairs tie."""
 
@@ -163,7 +128,7 @@ class SomeZeroEncoder(StubEncoder):
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine", "inner_product"])
-@pytest.mark.parametrize("how", ["exact", "faiss", "several", "ivf"])
+@pytest.mark.parametrize("how", ["exact", "several", "ivf"])
 def test_a_query_whose_vectors_are_zero_has_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, metric: Metric
 ) -> None:
@@ -174,8 +139,7 @@ def test_a_query_whose_vectors_are_zero_has_no_results(
     titles = [f"zero {n}" if n in (0, 4, 9) else f"title {n}" for n in range(30)]
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:02}", "title": t} for n, t in enumerate(titles)], shard_rows=11)
     pool = make_pool(tmp_path, corpus, [0, 1, 4, 7, 9])
-    engine = "faiss" if how == "faiss" else "exact"
-    task = dense(corpus, pool, metric=metric, depth=29, engine=engine, multi_vector=how == "several")
+    task = dense(corpus, pool, metric=metric, depth=29, multi_vector=how == "several")
     if how == "ivf":
         model = dataclasses.replace(registry.resolve("stub"), distance=metric)
         vectors, settings = embed_tasks(corpus, pool, model), IndexSettings("IVF5,Flat", "nprobe=5")
@@ -193,7 +157,7 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     monkeypatch.setattr("tests.encode.stub.StubEncoder", SeveralEncoder)
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
     pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
-    made = Runner(tmp_path, HERE).make_all([dense(corpus, pool, depth=20, multi_vector=True) for pool in pools])
+    made = [make(tmp_path, dense(corpus, pool, depth=20, multi_vector=True)) for pool in pools]
     model = dataclasses.replace(registry.resolve("stub"), multi_vector=True)
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
@@ -204,4 +168,3 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
         rows = np.repeat(opened.candidates, counts)
         expected = brute_force(queries, rows, candidates.vectors, "l2", 20, opened.exclusions)
         assert artifact.arrow("ranking.arrow").equals(expected.table())
-        assert artifact.manifest.provenance["engine"] == "ExactEngine"

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
-from pipeline.core.csr import find_sorted, pack
-from pipeline.retrieve.base import Done, Exclusions, check_queries, ignored
+from pipeline.core.csr import find_sorted
+from pipeline.retrieve.base import Done, Exclusions, check_queries, ignored, pairs
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
 
@@ -141,14 +141,12 @@ def _relevant_keys(
 ) -> Keys:
     """Return the keys of relevant rows, uint64 ``[n, points]``, 0 for rows that are not found."""
     keys = np.zeros((len(relevant[1]), norms.shape[1]), np.uint64)
-    query, query_of_excluded = (
-        np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)) for offsets, _ in (relevant, excluded)
-    )
+    query = np.repeat(np.arange(len(relevant[0]) - 1), np.diff(relevant[0]))
     for part in collection.parts:
         position, present = find_sorted(part.rows, relevant[1])
         found = np.flatnonzero(present)
         score_pairs(queries, part, norms, query[found], position[found], found, np.zeros_like(collection.idf), keys)
-    keys[np.isin(pack(query, relevant[1]), pack(query_of_excluded, excluded[1]))] = 0
+    keys[np.isin(pairs(relevant), pairs(excluded))] = 0
     return keys
 
 

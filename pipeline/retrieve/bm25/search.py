@@ -45,12 +45,12 @@ def search(
     check_queries("exclusions", excluded, len(queries))
     norms = formula.inverse_norms(k1, b, collection.average)
     depth = max(min(depth, sum(len(part.rows) for part in collection.parts)), 1)
-    best = TopK(1, len(queries), depth)
+    best = TopK(len(queries), depth)
 
     def work(documents: Documents, postings: Postings, first: int, last: int) -> None:
         rows = documents.rows
         removed = excluded_positions(rows, excluded, first, last)
-        lists = best.keys[0, first:last], best.counts[0, first:last], best.least[0, first:last]
+        lists = best.keys[first:last], best.counts[first:last], best.least[first:last]
         singles = np.empty(len(rows), np.float32)
         scratch = np.empty(len(rows), np.float64), singles, singles.view(np.int32)
         terms = queries.subset(first, last)
