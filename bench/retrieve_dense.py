@@ -172,8 +172,8 @@ def main() -> None:
     core, better = blas_core()
     if better and "OPENBLAS_CORETYPE" not in os.environ:
         print(f"faiss multiplies for {core}; again with OPENBLAS_CORETYPE={better}", flush=True)
-        again = subprocess.run([sys.executable, *sys.argv], env={**os.environ, "OPENBLAS_CORETYPE": better}, check=False)
-        sys.exit(again.returncode)
+        environment = {**os.environ, "OPENBLAS_CORETYPE": better}
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode)
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
     rounds = 1 if options.quick else options.rounds
