@@ -7,6 +7,7 @@ Messages name settings as the command line writes them: ``--min-citations=3``, w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Self
 
 
 class MdcrError(Exception):
@@ -43,12 +44,19 @@ class InsufficientDataError(InputError):
     """A corpus has too few queries, candidates or validation queries (exit code 2).
 
     Attributes:
+        nearest: settings of a pool of which one has to change, with the nearest value that may help.
         instead: options of the nearest pools that are possible, with their values.
         command: the command that makes them, or empty.
     """
 
+    nearest: Mapping[str, Any] = {}
     instead: Mapping[str, str] = {}
     command = ""
+
+    def naming(self, **nearest: Any) -> Self:
+        """Return the error with settings that may help."""
+        self.nearest = nearest
+        return self
 
     def __str__(self) -> str:
         if not self.instead:

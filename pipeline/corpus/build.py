@@ -68,9 +68,9 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
             origin = release.source if release.is_joined() else release.parts()[part_of(repeat[1])]
             examples.append(f"duplicate_id: {origin}: {repeat[0]:.80}")
             _say_examples(examples[-1:], {})
-        attributes, places, links = _write_joined(tables, release, out)
-    papers = len(places[0])
-    shards = write_shards(attributes, *places, SHARD_ROWS, out, resources)
+        attributes, (places, abstracts), links = _write_joined(tables, release, out)
+    papers = len(places)
+    shards = write_shards(attributes, places, abstracts, SHARD_ROWS, out, resources)
     counts: dict[str, Any] = {"read": total.read, "kept": papers, "dropped": total.dropped}
     counts |= {"references": int(attributes["n_outbound"].sum(dtype=np.int64)), "references_in_corpus": links}
     _warn_of_unfound(counts, total, release, out)

@@ -86,8 +86,8 @@ def _read_or_empty(batches: Iterator[Any], allow_empty: bool) -> Iterator[Any]:
 
 def _bytes(batch: PaperBatch | Abstracts | Citations) -> int:
     if isinstance(batch, PaperBatch):
-        return batch.papers.nbytes
-    return batch.keys.nbytes + batch.texts.nbytes if isinstance(batch, Abstracts) else 2 * batch.citing.nbytes
+        return int(batch.papers.nbytes)
+    return int(batch.keys.nbytes + batch.texts.nbytes if isinstance(batch, Abstracts) else 2 * batch.citing.nbytes)
 
 
 def _write_run(scratch: Path, run: int, kind: str, batches: Sequence[Any], is_joined: bool) -> None:

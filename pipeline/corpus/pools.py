@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,10 @@ from pipeline.corpus.prefilter import (
     count_marks,
     describe_dropped,
     has_text,
+    loosening,
     prefilter,
 )
-from pipeline.corpus.queries import QuerySource, choose_queries, field_cited
+from pipeline.corpus.queries import Queries, QuerySource, choose_queries, field_cited
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
 
@@ -46,7 +47,7 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
         InsufficientDataError: the corpus has too few queries or candidates.
     """
     prefiltered = prefilter(corpus.attributes, config.prefilter)
-    queries = choose_queries(corpus, config, prefiltered[0], excluded, used)
+    queries, source, candidates, drawn_count = draw(corpus, config, prefiltered[0], excluded, used)
     papers = QuerySource.of(corpus, config).papers(queries.rows)
     if config.queries_are == "texts":
         owner, grade = (column.to_numpy() for column in corpus.missing.columns)
@@ -55,8 +56,6 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
         out.arrow("missing.arrow", missing_table, MISSING)
         queries.counts["positives_not_in_collection"] = int(missing.sum())
     positives = np.unique(queries.positives)
-    source = drawable(corpus, config, prefiltered[0])
-    candidates, drawn_count = _draw_candidates(corpus, config, positives, source)
     if config.sample == 1 and drawn_count < FEW_NEGATIVES * len(positives):
         warn(
             f"{config.slug} has {drawn_count / len(positives):.1f} negatives a positive; figures of such a pool "
@@ -86,11 +85,31 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
     }
 
 
-def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: float = np.inf) -> Mask:
-    """Return which papers can be drawn as candidates, bool ``[papers]`` (protocols 2 and 3).
+class Drawn(NamedTuple):
+    """What is drawn for a pool.
 
-    The search may stop once ``enough`` papers are found.
+    Attributes:
+        queries: the queries and their positives.
+        source: which papers can be drawn as candidates, bool ``[papers]``.
+        candidates: rows of positives and drawn papers, rising.
+        negatives: number of drawn papers.
     """
+
+    queries: Queries
+    source: Mask
+    candidates: Rows
+    negatives: int
+
+
+def draw(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, used: AnyRows) -> Drawn:
+    """Draw the queries and the candidates of a pool; arguments and errors are those of :func:`build_pool`."""
+    queries = choose_queries(corpus, config, prefiltered, excluded, used)
+    source = drawable(corpus, config, prefiltered)
+    return Drawn(queries, source, *_draw_candidates(corpus, config, queries, source))
+
+
+def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
+    """Return which papers can be drawn as candidates, bool ``[papers]`` (protocols 2 and 3)."""
     year = corpus.attributes["year"]
     early = year < config.year if config.earlier_only else year <= config.year
     if config.trained_until is not None:
@@ -98,8 +117,7 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask, enough: floa
     if config.field is None:
         return np.asarray(prefiltered & early)
     may_be = has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR)
-    cited = field_cited(corpus, config.field, lambda papers: bool(np.count_nonzero(papers & may_be) >= enough))
-    return np.asarray(cited & may_be)
+    return np.asarray(field_cited(corpus, config.field) & may_be)
 
 
 def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:
@@ -165,42 +183,44 @@ def _check_given(corpus: Corpus, excluded: Ints) -> None:
         warn(f"each of the {len(corpus):,} papers is a positive of a query; figures say little of a larger collection")
 
 
-def _draw_candidates(corpus: Corpus, config: PoolConfig, positives: Rows, source: Mask) -> tuple[Rows, int]:
+def _draw_candidates(corpus: Corpus, config: PoolConfig, queries: Queries, source: Mask) -> tuple[Rows, int]:
     """Return the rows of the candidates, rising, and the number drawn; InsufficientDataError if there are too few."""
-    keys = corpus.attributes["key"]
+    keys, positives = corpus.attributes["key"], np.unique(queries.positives)
     is_negative = source.copy()
     is_negative[positives] = False
     rows = np.flatnonzero(is_negative)
     draw_count = len(rows) if config.size == "all" else int(config.size) - len(positives)
     found = f"{counted(len(positives), 'positive')} and {counted(len(rows), 'other')}"
     if not len(rows):
-        left_out, remedy = _left_out(corpus, config, source)
-        raise InsufficientDataError(f"a pool must have papers that are no positives, got {found}{left_out}", remedy)
+        left_out, rule = _left_out(corpus, config, source)
+        what = f"a pool must have papers that are no positives, got {found}{left_out}"
+        raise InsufficientDataError(what, f"Give {loosening(rule) or 'another --year'}").naming(**rule)
     if draw_count <= 0:
+        fewer = min(len(queries.rows) * int(config.size) // len(positives), len(queries.rows) - 1)
         raise InsufficientDataError(
             f"the {len(positives):,} positives alone {'exceed' if draw_count else 'fill'} a pool of "
             f"{format_count(int(config.size))}",
             "Give a larger --size or fewer --queries",
-        )
+        ).naming(**({"queries": fewer} if fewer else {"size": "all"}))
     if draw_count > len(rows):
         raise InsufficientDataError(
             f"a pool of {format_count(int(config.size))} was requested, but only {len(positives) + len(rows):,} papers "
             f"can be candidates ({found}{_left_out(corpus, config, source)[0]})",
             f"Give --size={len(positives) + len(rows)} or less, or all",
-        )
+        ).naming(size=len(positives) + len(rows))
     purpose = f"{config.split}|{config.field}|{config.sample}" + ("" if config.nested else f"|{config.size}")
     drawn = rows[smallest(priorities(keys[rows], config.seed, "candidates", purpose), draw_count)]
     return np.sort(np.concatenate([positives, drawn])).astype(np.uint32), len(drawn)
 
 
-def _left_out(corpus: Corpus, config: PoolConfig, source: Mask) -> tuple[str, str]:
-    """Return which rules removed papers from those that can be drawn, with counts, and how to loosen the first."""
+def _left_out(corpus: Corpus, config: PoolConfig, source: Mask) -> tuple[str, dict[str, int]]:
+    """Return which rules removed papers from those that can be drawn, with counts, and how the first is loosened."""
     rules = config.prefilter if config.field is None else dataclasses.replace(config.prefilter, min_citations=0)
     counts = prefilter(corpus.attributes, rules)[1]
     dropped, loosened = describe_dropped(counts, rules)
     if others := counts["kept"] - int(np.count_nonzero(source)):
         dropped.append(f"{others:,} are of other years" + f" or not cited in {config.field}" * bool(config.field))
-    return f"; left out: {', '.join(dropped)}" if dropped else "", f"Give {loosened or 'another --year'}"
+    return f"; left out: {', '.join(dropped)}" if dropped else "", loosened
 
 
 def _pairs_to_exclude(corpus: Corpus, config: PoolConfig, queries: Rows, candidates: Rows) -> tuple[Ints, Ints]:

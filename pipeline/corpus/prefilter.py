@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -52,16 +53,23 @@ def prefilter(attributes: Attributes, config: PrefilterConfig) -> tuple[Mask, di
     return is_kept, counts
 
 
-def describe_dropped(counts: Mapping[str, int], config: PrefilterConfig) -> tuple[list[str], str]:
-    """Return the number of papers that each rule dropped, in words, largest first; and how to loosen that rule."""
+def describe_dropped(counts: Mapping[str, int], config: PrefilterConfig) -> tuple[list[str], dict[str, int]]:
+    """Return the number of papers that each rule dropped, in words, largest first; and that rule's loosest setting."""
     rules = {
-        "few_citations": (f"with fewer than {counted(config.min_citations, 'citation')}", "--min-citations=0"),
-        "short_abstract": (f"with an abstract under {config.min_abstract_chars} characters", "--min-abstract-chars=0"),
-        "no_title": ("without a title", ""),
-        "no_year": ("without a year", ""),
+        "few_citations": (f"with fewer than {counted(config.min_citations, 'citation')}", {"min_citations": 0}),
+        "short_abstract": (f"with an abstract under {config.min_abstract_chars} characters", {"min_abstract_chars": 0}),
+        "no_title": ("without a title", {}),
+        "no_year": ("without a year", {}),
     }
-    dropped = sorted(((counts[f"dropped_{reason}"], *rule) for reason, rule in rules.items()), reverse=True)
+    dropped = sorted(
+        ((counts[f"dropped_{reason}"], *rule) for reason, rule in rules.items()), reverse=True, key=itemgetter(0, 1)
+    )
     return [f"{counted(count, 'paper')} {words}" for count, words, _ in dropped if count], dropped[0][2]
+
+
+def loosening(rule: Mapping[str, int]) -> str:
+    """Return options that loosen a rule of the prefilter, such as ``--min-citations=0``."""
+    return " ".join(f"--{name.replace('_', '-')}={value}" for name, value in rule.items())
 
 
 FEW_NEGATIVES = 5

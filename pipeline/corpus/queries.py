@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import id_keys
 from pipeline.corpus.near import are_near
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import Mask, describe_dropped, prefilter
+from pipeline.corpus.prefilter import Mask, describe_dropped, loosening, prefilter
 from pipeline.corpus.reader import AnyRows, Corpus, Graph, Rows
 
 
@@ -127,7 +126,7 @@ def choose_queries(
         count += len(with_positive)
         tried += int(with_positive[-1]) + 1 if count == wanted else len(block)
     if not count or (count < wanted and config.drawn != "all"):
-        raise _too_few_queries(config, count, source.noun)
+        raise _too_few_queries(config, count, source, prefiltered)
     chosen = np.sort(np.concatenate(accepted))
     counts["queries_without_positive" if config.drawn == "all" else "queries_replaced"] = tried - count
     owner, positives, removed = _positives(source, config, prefiltered, chosen)
@@ -147,18 +146,6 @@ def draw_priorities(keys: Keys, config: PoolConfig) -> Keys:
     return priorities(keys, config.seed, "queries", f"{config.split}|{config.field}")
 
 
-def queries_by_year(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints) -> Ints:
-    """Return the number of possible queries with a positive per year, int64 ``[latest year + 1]``."""
-    source = QuerySource.of(corpus, config)
-    rows = np.flatnonzero(source.without(source.possible(config, prefiltered), excluded, _NONE))
-    counts = np.zeros(int(source.years.max(initial=0)) + 1, np.int64)
-    for start in range(0, len(rows), 1_000_000):
-        block = rows[start : start + 1_000_000]
-        answered = block[np.unique(_positives(source, config, prefiltered, block)[0])]
-        counts += np.bincount(source.years[answered], minlength=len(counts))
-    return counts
-
-
 def _eligible(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> Mask:
     """Return which can be queries, bool: possible and of the year; raise InsufficientDataError if none can."""
     possible = source.possible(config, prefiltered)
@@ -168,17 +155,26 @@ def _eligible(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> Mas
     return eligible
 
 
-def _too_few_queries(config: PoolConfig, count: int, noun: str) -> InsufficientDataError:
+def _too_few_queries(config: PoolConfig, count: int, source: QuerySource, prefiltered: Mask) -> InsufficientDataError:
     """Return the error that fewer papers or contexts than requested have a positive."""
+    noun, years = source.noun, source.years[source.possible(config, prefiltered)]
+    values, counts = np.unique(years[years > config.cutoff], return_counts=True)
+    best = int(values[np.argmax(counts)]) if len(values) else config.year
+    nearest: dict[str, Any] = {"year": best} if best != config.year and config.split == "test" else {}
+    left = count
+    if config.split == "validation" and config.queries != "all":
+        left = int(config.queries) + count
+        left = left - config.validation_queries if config.validation_queries else left // 2
+    nearest |= {"queries": left} if left > 0 else {}
     name, others = ("queries", "") if config.split == "test" else ("validation-queries", " beyond the test queries")
     if not count:
         remedy = "Choose another year or field"
         if config.split == "validation":
             remedy = "Give fewer --queries, or the same --validation-queries to mdcr tune and mdcr eval"
-        return InsufficientDataError(f"no {noun} {_of_pool(config)}{others} has a positive", remedy)
+        return InsufficientDataError(f"no {noun} {_of_pool(config)}{others} has a positive", remedy).naming(**nearest)
     remedy = f"Give --{name}={count} or fewer" + (", or all" if config.split == "test" else "")
     what = f"{format_count(int(config.drawn))} {name.replace('-', ' ')} requested, but only {count} {noun}s "
-    return InsufficientDataError(f"{what}{_of_pool(config)}{others} have a positive", remedy)
+    return InsufficientDataError(f"{what}{_of_pool(config)}{others} have a positive", remedy).naming(**nearest)
 
 
 def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
@@ -188,7 +184,9 @@ def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray
         values, counts = np.unique(years, return_counts=True)
         frequent = np.sort(np.argsort(-counts, kind="stable")[:5])
         listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in frequent)
-        return InsufficientDataError(what, f"Choose another --year; most {paper}s are of {listed}")
+        best = int(values[frequent[np.argmax(counts[frequent])]])
+        remedy = f"Choose another --year; most {paper}s are of {listed}"
+        return InsufficientDataError(what, remedy).naming(year=best)
     of_field = has_field(corpus.attributes["fields"], config.field)
     if config.field and not of_field.any():
         return InsufficientDataError(f"no paper of the corpus is in {config.field}", "Choose another field")
@@ -200,16 +198,17 @@ def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray
     if config.cutoff >= 0:
         remedy = "Give an earlier year to --trained-until or --after-cutoff"
         return InsufficientDataError(f"{what}, nor one of a later year than the training data", remedy)
-    remedy = f"Give {loosened}" if loosened else "Choose another field"
-    return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy)
+    remedy = f"Give {loosening(loosened)}" if loosened else "Choose another field"
+    return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy).naming(**loosened)
 
 
 def check_queries(corpus: Corpus, config: PoolConfig) -> None:
     """Raise InsufficientDataError unless enough papers or contexts can be queries; their positives are not checked."""
     source = QuerySource.of(corpus, config)
-    eligible = np.count_nonzero(_eligible(source, config, prefilter(corpus.attributes, config.prefilter)[0]))
+    prefiltered = prefilter(corpus.attributes, config.prefilter)[0]
+    eligible = np.count_nonzero(_eligible(source, config, prefiltered))
     if config.drawn != "all" and eligible < config.drawn:
-        raise _too_few_queries(config, int(eligible), source.noun)
+        raise _too_few_queries(config, int(eligible), source, prefiltered)
 
 
 def _positives(
@@ -246,17 +245,12 @@ def _positives(
     return owner, cited, removed
 
 
-def field_cited(corpus: Corpus, field: str, enough: Callable[[Mask], bool]) -> Mask:
-    """Return which papers are cited by a paper of a field, bool ``[papers]`` (protocol 3).
-
-    The search stops as soon as ``enough`` is true for the papers found so far.
-    """
+def field_cited(corpus: Corpus, field: str) -> Mask:
+    """Return which papers are cited by a paper of a field, bool ``[papers]`` (protocol 3)."""
     cited = np.zeros(len(corpus), dtype=bool)
     rows = np.flatnonzero(has_field(corpus.attributes["fields"], field))
     for start in range(0, len(rows), 1_000_000):
         cited[corpus.outgoing.of_many(rows[start : start + 1_000_000])[1]] = True
-        if enough(cited):
-            break
     return cited
 
 

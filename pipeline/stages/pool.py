@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.fit import largest
+from pipeline.corpus.nearest import nearest, sizes_within
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
@@ -158,29 +157,23 @@ def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> Insuffic
     return None
 
 
-_LOOSER: Sequence[Mapping[str, int]] = ({}, {"min_citations": 0}, {"min_citations": 0, "min_abstract_chars": 0})
-"""Changes of the prefilter that :func:`explained` tries, from the least."""
-
-
 def explained(error: InsufficientDataError, pools: Sequence[Task]) -> InsufficientDataError:
     """Return an error about pools of one corpus, with the nearest settings that the corpus has enough papers for."""
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
-    first = pools[0]
-    corpus, builder = first.inputs["corpus"], first.run
+    corpus, builder = pools[0].inputs["corpus"], pools[0].run
     if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or builder.config.given:
         return error
-    opened_corpus, config = Corpus(corpus), builder.config
-    fields, sizes = (tuple(dict.fromkeys(getattr(pool.config, name) for pool in pools)) for name in ("field", "size"))
-    held_out = config.split == "validation" or config.validation_queries is not None
-    free = ({"queries", "size"}, {"year", "queries", "size"})
-    for rules, of_sizes, adjustable in itertools.product(_LOOSER, (sizes, ("all",)), free):
-        tried = dataclasses.replace(config, prefilter=dataclasses.replace(config.prefilter, **rules))
-        feasible = largest(opened_corpus, tried, fields, of_sizes, adjustable, builder.ids, held_out=held_out)
-        rule = {name: value for name, value in rules.items() if getattr(config.prefilter, name) != value}
-        size = {} if of_sizes == sizes else {"size": of_sizes}
-        if feasible is not None and (changed := {**rule, **size, **feasible}):
-            year = {} if config.year == SETTINGS["year"].default else {"year": config.year}
-            values = {**year, **changed}
+    configs = [dataclasses.replace(pool.config, sample=1) for pool in pools]
+    every_field = {config.field for config in configs} == set(MAG_FIELDS)
+    together = [[config] for config in configs] if every_field else [configs]
+    rules = {"queries", "size", "min_citations", "min_abstract_chars"}
+    for free in (rules, rules | {"year"}):
+        found = [nearest(Corpus(corpus), alike, free, builder.ids) for alike in together]
+        if changed := max(filter(None, found), key=lambda settings: settings.get("queries", np.inf), default=None):
+            year, default = builder.config.year, SETTINGS["year"].default
+            values = ({} if year == default else {"year": year}) | changed
+            if "size" in values:
+                values["size"] = sizes_within(dict.fromkeys(config.size for config in configs), values["size"])
             error.instead = {SETTINGS[name].option: SETTINGS[name].typed(value) for name, value in values.items()}
             break
     return error

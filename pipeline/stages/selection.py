@@ -11,10 +11,11 @@ from typing import Annotated, Any
 from pipeline.core.artifact import Artifact
 from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError
+from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import say
 from pipeline.core.settings import configured, read
 from pipeline.core.task import Task
-from pipeline.corpus.fit import largest
+from pipeline.corpus.nearest import nearest, sizes_within
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
@@ -75,13 +76,15 @@ class Selection:
             common = dataclasses.replace(common, queries_are="texts")
             common = self._without_citations(corpus, common)
         changed = {}
-        if corpus is not None and adjustable:
-            held_out = common.validation_queries is not None
-            ids = read_ids(exclude)
-            changed = largest(Corpus(corpus), common, fields, sizes, adjustable, ids, held_out=held_out) or {}
+        if corpus is not None and adjustable and set(fields) != set(MAG_FIELDS):
+            test = dataclasses.replace(common, split="test")
+            configs = [dataclasses.replace(test, field=field, size=size) for field in fields for size in sizes]
+            changed = nearest(Corpus(corpus), configs, adjustable, read_ids(exclude)) or {}
+            if "size" in changed:
+                changed["size"] = sizes_within(sizes, changed["size"])
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
-                say(f"{corpus.manifest.slug} is too small for the defaults: {options}, the largest that fits")
+                say(f"{corpus.manifest.slug} is too small for the defaults: {options}, the nearest that fits")
         samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
         sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [

@@ -1,4 +1,4 @@
-"""A corpus smaller than the defaults: what is left out is the largest that fits; an error names what works."""
+"""A corpus smaller than the defaults: what is left out is the nearest that fits; an error names what works."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def config(root: Path, *words: str) -> dict[str, Any]:
     return dict(mdcr_json(root, "pool", *words)["pools"][0]["config"])
 
 
-def test_what_is_left_out_is_the_largest_that_fits(root: Path) -> None:
+def test_what_is_left_out_is_the_nearest_that_fits(root: Path) -> None:
     made = mdcr(root, "pool")
     assert made.returncode == 0, made.stderr
     (line,) = [line for line in made.stderr.splitlines() if SAID in line]
     shown = {name: config(root)[name] for name in ("queries", "size")}
-    assert line == f"{SAID} --queries={shown['queries']} --size={shown['size']}, the largest that fits"
+    assert line == f"{SAID} --queries={shown['queries']} --size={shown['size']}, the nearest that fits"
     for larger in shown:
         more = [f"--{name}={value + (name == larger)}" for name, value in shown.items()]
         assert "only" in one_line_error(mdcr(root, "pool", "--quiet", *more))

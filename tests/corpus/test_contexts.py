@@ -39,7 +39,7 @@ BAD = [
     (context(1, year=3019), "impossible_year"),
     (context(1, id="twice"), ""),
     (context(2, id="twice"), "context_repeated"),
-    ({"body_text": "not a list"}, "body_text not a list"),
+    (context(3, context=None), "no_context"),
 ]
 
 
