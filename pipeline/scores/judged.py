@@ -178,12 +178,18 @@ def price_table(prices: pl.DataFrame) -> Table:
     shown = prices.select(
         pl.format("{}, {} labels", "design", "labels").alias("design"), "measure",
         *(of.map_elements("± {:.1f}".format, pl.String).alias(name) for name, of in points.items()),
-        pl.col("needed").cast(pl.String).fill_null("more than all").alias("labels for ± 2"),
+        pl.col("needed").cast(pl.String).fill_null("all are too few").alias("labels for ± 2"),
     )  # fmt: skip
-    by_pairs = prices.filter(design="pairs")["measure"].to_list()
+    both = {row["design"]: row for row in prices.filter(measure="precision@10").rows(named=True)}
+    labels, width = both["pairs"]["labels"], "system" if both["pairs"]["difference"] is None else "difference"
+    scaled = both["queries"][width] * (both["queries"]["labels"] / labels) ** 0.5
+    halves = {"pairs": 100 * both["pairs"][width], "queries": 100 * scaled}
+    best = min(halves, key=halves.__getitem__)
+    other = {"pairs": "queries", "queries": "pairs"}[best]
     notes = [
         "Half-widths of 95% intervals in points, expected if people find papers relevant as often as they are cited. "
         "system: of the widest one; difference: of the first two systems; labels for ± 2: of the difference.",
-        f"--design=pairs is for {' and '.join(by_pairs)}; recall, MAP and nDCG need --design=queries.",
+        f"Recommended: --design={best} for precision@10 (± {halves[best]:.1f} with {labels:,} labels, --design={other} "
+        f"± {halves[other]:.1f}); --design=queries for recall, MAP and nDCG, which single pairs cannot tell.",
     ]
     return frame_table("prices", "What the labels will tell", prices, notes, shown=shown)
