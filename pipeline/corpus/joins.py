@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from pipeline.core.csr import Keys
 from pipeline.core.errors import StageError
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, available_cores
 from pipeline.core.schema import ATTRIBUTES
 from pipeline.corpus.parts import texts_at
 from pipeline.sources.base import WITHDRAWN
@@ -35,6 +35,7 @@ _STREAMED, _COMPARED = 1 << 17, 8_192
 """Rows of results, and of texts that are compared, at a time."""
 
 _SPILLED = "spilled-"
+_THREAD_BYTES = 2**27
 
 _NO_ROWS = {
     "abstracts": "SELECT 0::UBIGINT AS place, 0::UBIGINT AS key, 0 AS abstract_chars LIMIT 0",
@@ -190,15 +191,15 @@ def connected(
 
     Args:
         memory: most bytes that it holds; it spills the rest to disk.
-        workers: number of its threads; None: all cores.
+        workers: most threads, of which each needs some memory; None: all cores.
         folder: where it spills to; None: the folder for temporary files.
 
     Raises:
         StageError: memory or disk do not suffice.
     """
     with tempfile.TemporaryDirectory(prefix=_SPILLED, dir=folder) as spilled:
-        settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": spilled}
-        settings |= {"threads": workers} if workers else {}
+        threads = max(1, min(workers or available_cores(), memory // _THREAD_BYTES))
+        settings: dict[str, Any] = {"memory_limit": f"{memory}B", "temp_directory": spilled, "threads": threads}
         try:
             with duckdb.connect(config=settings) as db:
                 yield db

@@ -27,7 +27,7 @@ from pipeline.corpus.prefilter import (
     loosening,
     prefilter,
 )
-from pipeline.corpus.queries import Queries, QuerySource, choose_queries, field_cited
+from pipeline.corpus.queries import Queries, QuerySource, choose_queries, has_field
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 
 
@@ -85,6 +85,10 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
     }
 
 
+_READ_PAPERS = 1_000_000
+"""Papers whose citations are read at a time."""
+
+
 class Drawn(NamedTuple):
     """What is drawn for a pool.
 
@@ -116,8 +120,10 @@ def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
         early &= year > config.trained_until
     if config.field is None:
         return np.asarray(prefiltered & early)
-    may_be = has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR)
-    return np.asarray(field_cited(corpus, config.field) & may_be)
+    cited, of_field = np.zeros(len(corpus), bool), np.flatnonzero(has_field(corpus.attributes["fields"], config.field))
+    for rows in np.split(of_field, range(_READ_PAPERS, len(of_field), _READ_PAPERS)):
+        cited[corpus.outgoing.of_many(rows)[1]] = True
+    return np.asarray(cited & has_text(corpus.attributes, config.prefilter) & early & (year != NO_YEAR))
 
 
 def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[str, Any]:

@@ -245,15 +245,6 @@ def _positives(
     return owner, cited, removed
 
 
-def field_cited(corpus: Corpus, field: str) -> Mask:
-    """Return which papers are cited by a paper of a field, bool ``[papers]`` (protocol 3)."""
-    cited = np.zeros(len(corpus), dtype=bool)
-    rows = np.flatnonzero(has_field(corpus.attributes["fields"], field))
-    for start in range(0, len(rows), 1_000_000):
-        cited[corpus.outgoing.of_many(rows[start : start + 1_000_000])[1]] = True
-    return cited
-
-
 def has_field(masks: npt.NDArray[Any], field: str | None) -> Mask:
     """Return which bit masks include a field, bool ``[masks]``; all if it is None."""
     if field is None:

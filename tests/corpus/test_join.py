@@ -10,6 +10,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
+from pipeline.corpus import parts
 from pipeline.sources.s2ag import S2ag
 from pipeline.stages.corpus import corpus_task
 from tests.corpus.test_build import check_against_oracle, contents
@@ -55,12 +56,14 @@ def build(root: Path, folder: Path, memory: int = 2**30, workers: int = 1) -> Ar
     return Runner(root, Resources(memory, workers)).make(corpus_task("c", S2ag(folder)))
 
 
-def test_joined_tables_are_what_plain_python_says(tmp_path: Path) -> None:
-    """Partitions, memory and workers change no byte."""
+def test_joined_tables_are_what_plain_python_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs, memory and workers change no byte."""
     made, records = random_tables(200, seed=5)
     folder = write_s2ag(tmp_path / "release", parts=4, **made)
     whole = build(tmp_path / "a", folder)
-    for name, limits in (("b", {"workers": 2}), ("c", {"memory": 10_000})):
+    for name, limits in (("b", {"workers": 2}), ("c", {"memory": 2**26})):
+        monkeypatch.setattr(parts, "_RUN_BYTES", 2_000)
+        monkeypatch.setattr(parts, "_LEAST_RUN_BYTES", 0)
         other = build(tmp_path / name, folder, **limits)
         assert contents(other) == contents(whole)
         assert other.manifest.counts == whole.manifest.counts
@@ -75,7 +78,7 @@ def test_joined_tables_are_what_plain_python_says(tmp_path: Path) -> None:
     assert noted["papers_without_abstract"] == sum(not (r["abstract"] or "").strip() for r in records)
 
 
-def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_join_resumes_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = random_tables(200, seed=6)
     folder = write_s2ag(tmp_path / "release", parts=3, **made)
     whole = build(tmp_path / "a", folder)
@@ -89,7 +92,7 @@ def test_a_killed_join_resumes_with_its_partitions(tmp_path: Path, monkeypatch: 
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(S2ag, "read", breaking)
-        build(tmp_path / "b", folder, memory=20_000)
+        build(tmp_path / "b", folder, memory=2**28)
     resumed = build(tmp_path / "b", folder)
     assert contents(resumed) == contents(whole)
     assert resumed.manifest.counts == whole.manifest.counts
@@ -101,7 +104,7 @@ def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
     abstracts = [s2ag_abstract(paper, text) for paper, text in ((1, first), (1, first), (1, second), (2, None))]
     citations = [s2ag_citation("1", "2"), s2ag_citation(1, 2), s2ag_citation("2", "1")]
     folder = write_s2ag(tmp_path / "r", papers=papers, abstracts=abstracts, citations=citations)
-    artifact = build(tmp_path, folder, memory=1_000)
+    artifact = build(tmp_path, folder)
     records = [
         s2orc_record("1", abstract=first, outbound_citations=["2"], inbound_citations=["2"]),
         s2orc_record("2", abstract=None, outbound_citations=["1"], inbound_citations=["1"]),
