@@ -283,7 +283,7 @@ COMMANDS: Mapping[str, Command] = {
         "put error bars on results of any tool: intervals, ranks, which systems differ, what would settle them",
         "study:audit",
         (_own(some(settings_of(audit.Recipe), but="seed") | some(VARIOUS, "output")),),
-        "json",
+        "memory json",
         word(
             "paths", tuple[str, ...], "files and folders of results (docs/audit.md)", required=False, metavar="RESULTS"
         ),

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.exchange.cells import (
+    FRACTION,
+    PERCENT,
+    POINTS,
+    Numbers,
+    mean_of_others,
+    numbers_of,
+    scale_of,
+    sign_of_name,
+)
+from pipeline.exchange.markup import Grid
 from pipeline.measure.measures import parse_measures
-from pipeline.sources.tables import NULLS
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
-    "metric": pl.String, "value": pl.Float64,
+    "metric": pl.String, "value": pl.Float64, "scale": pl.String, "sign": pl.Int8,
 }  # fmt: skip
-"""Columns of values. ``group`` is the task of a query; empty if the item is itself a task, or there is one task."""
+"""Columns of values. ``group`` is the task of a query; empty if the item is itself a task, or there is one task.
+``scale`` is one of :data:`pipeline.exchange.cells.FRACTION` and so on, or what is unclear; ``sign`` is -1 or 1 if the
+name of the item or metric says whether lower or higher is better, else 0."""
 
 Row = tuple[str, str, str, str | None, str, str, float]
-"""A row of :data:`VALUES`."""
+"""A row of :data:`VALUES` without scale and sign."""
 
 MAIN = "main"
 """Name of the metric that a tool calls the main one, or names first."""
@@ -29,29 +43,49 @@ JUDGED = "judged-"
 
 METHOD = "Convert the file to a table with the columns system, item, value"
 
+_QUERY = ("query_id", "query", "qid", "topic", "topic_id", "instance", "example", "sample_id", "doc_id")
 _ROLES = {
     "system": ("system", "label", "model", "model_name", "run", "encoder", "method"),
-    "item": ("query_id", "item", "query", "qid", "topic", "instance", "example", "sample_id", "doc_id"),
-    "group": ("field", "task", "task_name", "dataset", "benchmark", "collection"),
-    "family": ("family", "task_type", "domain", "category"),
+    "item": ("query_id", "item", *_QUERY[1:]),
+    "group": ("field", "task", "task_name", "dataset", "benchmark", "collection", "corpus"),
+    "family": ("family", "unit", "task_type", "domain", "category"),
     "sample": ("sample", "seed", "epoch", "repeat", "trial"),
     "metric": ("metric", "measure"),
     "value": ("value", "score", "result"),
 }
 """Names of columns of long tables, preferred first."""
 
-_MISSING = ("", "-", "–", "—", *map(str.casefold, NULLS))
-"""What tables write where there is no value, in lower case."""
-
-_SUMS = ("all", "average", "avg", "avg.", "mean", "overall")
-
-_NO_ITEM = re.compile(
-    r"#|index|unnamed.*|no\.?|rank\b.*|position|(.*[\W_])?(avg|average|mean)\b.*|overall|total|borda\b.*|zero.shot"
-    r"|memory.*|.*\bparam(eter)?s?\b.*|.*\bdim(ension)?s?\b.*|max(imum)?.tokens|.*\blength|release.date|year"
+_SYSTEM_WORDS = re.compile(
+    r"(?i).*\b(model|system|method|retriever|encoder|run|approach|llm|agent|team|submission|name)s?\b.*"
 )
-"""Columns of leaderboards that sum up the others or describe the system."""
+_ITEM_WORDS = re.compile(
+    r"(?i).*\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b.*"
+)
 
-_DIGITS = 6
+_SUMS = re.compile(
+    r"(?i)\W*((micro|macro|weighted|geometric|harmonic)[\W_]*)?(all|avg|average|mean|median|overall|total|sum|std|amean|gmean)\b.*"
+)
+
+_NO_ITEM = [
+    re.compile(f"(?i){pattern}")
+    for pattern in (
+        r"(.*[\W_])?(rank(ing)?|avg|average|mean|overall|size|param(eter)?s?|std(err|ev|dev)?|ci|n_?samples|memory|vram|gpus?"
+        r"|co2|co₂|carbon|emissions?|latency|throughput|rtfx?|qps|flops|votes|battles|likes|downloads|prices?)([\W_].*)?",
+        r"(.*[\W_])?(time|date|days|year|costs?|lengths?|n?tokens|version|counts?|samples|epochs?|layers|dim(ension)?s?"
+        r"|window|seconds|secs|speed|ram|energy|kwh|index|position|margin|seed|shots?|id)\W*(\([^)]*\)\W*)?",
+        r"#|n|no\.?|nr\.?|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|(.*[\W_])?num_\w+|.*±.*",
+        r".*[\[(](b|m|k|gb|mb|gib|mib|kg|s|ms|h|\$|€|usd|words?)[\])]\W*",
+    )
+]
+"""Columns of leaderboards that sum up the others or describe the system, by a word of their names, and its place."""
+
+_OF_TOOLS = re.compile(
+    r"(num|gm|set|iprec|relstring|bpref|R[pP]rec|infAP|AP|RR|nDCG|P|R|RBP|ERR|Judged|SetF|Success)\w*([@(].*)?"
+)
+"""Measures of trec_eval and ir_measures that we lack."""
+
+_MEASURES = ("map", "mrr", "ndcg", "ap", "rr", "bpref")
+_DIGITS, _QUERIES = 6, 500
 
 
 def in_our_spelling(metric: str) -> str:
@@ -64,95 +98,356 @@ def measure_name(text: str) -> str | None:
     try:
         return str(parse_measures(text)[0])
     except InputError:
-        return (
-            text
-            if re.fullmatch(r"(num|gm|set|iprec|relstring|bpref|Rprec|infAP|AP|RR|nDCG|P|R|RBP|ERR)\w*([@(].*)?", text)
-            else None
-        )
+        return text if _OF_TOOLS.fullmatch(text) else None
 
 
-def of_table(path: Path, frame: pl.DataFrame, left_out: list[str]) -> pl.DataFrame:
-    """Return the values of a table, with the columns :data:`VALUES`.
+class Reading:
+    """What a table is read for: which items count, and where to note what is left out.
 
-    A long table has a row a value, or a row a system and item with a column for each metric. A wide one has a row a
-    system, or an item where its column is first and named so. ``left_out`` gets what is no value, as ``what: reason``.
+    Attributes:
+        file: name of the file in notes.
+        items: names of items that count, with ``*`` for any text; empty: all. A name without ``*`` counts always.
+        left_out: gets what is no value, as ``what: reason``.
+        rates: whether values are error rates, which may exceed 1.
+    """
+
+    def __init__(self, file: str, left_out: list[str], items: Sequence[str] = (), *, rates: bool = False) -> None:
+        self.file, self.left_out, self.items, self.rates = file, left_out, items, rates
+
+    def is_rate(self, name: str) -> bool:
+        """Return whether an item or a metric is an error rate."""
+        return self.rates or sign_of_name(name) < 0
+
+    def note(self, what: str) -> None:
+        """Name what is left out."""
+        self.left_out.append(f"{self.file}: {what}")
+
+    def is_named(self, name: str) -> bool:
+        """Return whether an item is chosen by its name alone."""
+        return name.strip() in self.items
+
+    def counts(self, name: str) -> bool:
+        """Return whether an item is chosen."""
+        return not self.items or any(is_called(name, pattern) for pattern in self.items)
+
+
+def is_called(name: str, pattern: str) -> bool:
+    """Return whether a name is a pattern, or matches one with ``*`` and ``?``."""
+    plain = pattern.replace("[", "[[]")
+    return name.strip() == pattern or fnmatch.fnmatchcase(name.strip(), plain)
+
+
+def of_grid(grid: Grid, reading: Reading, name: str) -> pl.DataFrame:
+    """Return the values of a table of texts, its header first (:func:`of_table`).
 
     Raises:
-        InputError: the table has no systems, items or values.
+        InputError: it has no systems, items or values.
+    """
+    if len(grid) < 2:
+        raise InputError(f"{reading.file} must have a header and rows, got {len(grid)} rows", METHOD)
+    heads, rows = [head.strip() for head in grid[0]], grid[1:]
+    if twice := [head for head, count in Counter(heads).items() if count > 1 and head]:
+        raise InputError(f"{reading.file} must have each column once, got {min(twice)!r} twice", "Rename one of them")
+    width = len(heads)
+    odd = sum(any(cell.strip() for cell in row[width:]) for row in rows)
+    if odd:
+        reading.note(f"{odd} rows have more cells than the {width} columns")
+    rows = [row + [""] * (width - len(row)) for row in rows if not any(cell.strip() for cell in row[width:])]
+    columns = {head: [row[index].strip() or None for row in rows] for index, head in enumerate(heads)}
+    return of_table(pl.DataFrame(columns, dict.fromkeys(columns, pl.String)), reading, name)
+
+
+def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
+    """Return the values of a table, with the columns :data:`VALUES`.
+
+    A long table has a row a value, or a row a system and item with a column for each metric; without a column of
+    systems it is of one, ``name``. A wide table has a row a system, or an item where its first column is named so, or
+    is an index without a name beside numbers alone.
+
+    Raises:
+        InputError: the table has no systems, items or values, or a column that counts cannot be read.
     """
     if {"query", "query_id", "pool", "ranking"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
         position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
         frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
-    names = {re.sub(r"[\s-]+", "_", name.strip().casefold()): name for name in frame.columns}
-    found = {role: next((names[name] for name in known if name in names), None) for role, known in _ROLES.items()}
-    has_item = found["item"] or found["group"]
-    frame = _numbers(path, frame, [name for role, name in found.items() if name and role != "value"], left_out)
-    if not (found["value"] and found["system"] and has_item):
-        of_item = not found["system"] and frame.columns[0] in (found["item"], found["group"])
-        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-        system = found["system"] or (texts[0] if len(texts) == 1 else None)
-        is_long = bool(found["system"] and has_item)
-        rows = [name for name in found.values() if name] if of_item or is_long else texts
-        numbers = [name for name, dtype in frame.schema.items() if dtype.is_numeric() and name not in rows]
-        if not (of_item or system) or len(numbers) < 2 - is_long:
-            raise InputError(
-                f"{path} must have columns system, item, value, or systems and numbers, {_got(frame)}", METHOD
-            )
-        across = "metric" if is_long else "system" if of_item else "item"
-        if across == "item":
-            found = dict.fromkeys(_ROLES) | {"system": system}
-            numbers = _items(path, frame.columns, numbers, system, left_out)
-        frame = frame.unpivot(numbers, index=rows, variable_name=across)
-        found |= {across: across, "value": "value"}
-    if not found["item"]:
-        found |= {"item": found["group"], "group": None}
-    columns = {role: pl.lit(None) if name is None else pl.col(name) for role, name in found.items()}
-    typed = _without_sums(frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items()))
-    spelled = {name: in_our_spelling(name) for name in typed["metric"].unique().drop_nulls()}
-    return typed.drop_nulls("value").with_columns(
-        pl.col("system").str.replace(r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"),  # a link of Markdown
-        pl.col("group", "sample").fill_null(""),
-        pl.col("metric").replace(spelled).fill_null(MAIN),
+    names = {re.sub(r"[\s-]+", "_", head.strip().casefold()): head for head in frame.columns}
+    found = {
+        role: next((names[known] for known in spellings if known in names), None) for role, spellings in _ROLES.items()
+    }
+    for role in ("item", "group"):
+        if (head := found[role]) and (of := numbers_of(frame[head])) and (of.values % 1 != 0).any():
+            found[role] = None  # a column of values
+    item = found["item"] or found["group"]
+    of_roles = [head for role, head in found.items() if head and role != "value"]
+    numbers = {head: of for head in frame.columns if head not in of_roles and (of := numbers_of(frame[head]))}
+    others = [head for head in numbers if head != found["value"] and not _describes(head)]
+    if found["value"] in numbers and item and (found["system"] or found["metric"] or not others):
+        values = _long(frame, numbers[str(found["value"])], found, reading, name)
+    elif found["system"] and item and frame.columns[0] != item:
+        values = _by_metric(frame, numbers, found, reading, name)
+    else:
+        values = _wide(frame, numbers, found, reading)
+    return values.with_columns(pl.col("system").str.replace(r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"))
+
+
+_Roles = dict[str, str | None]
+
+
+def _long(frame: pl.DataFrame, numbers: Numbers, found: _Roles, reading: Reading, name: str) -> pl.DataFrame:
+    """Return the values of a table with a row a value."""
+    for cell in numbers.odd:
+        reading.note(f"{found['value']} has {cell!r}, which is no number and counts as missing")
+    if numbers.problem:
+        raise InputError(f"{reading.file}: {found['value']} has {numbers.problem}", "Write 1234.5 for all numbers")
+    roles = found if found["item"] else found | {"item": found["group"], "group": None}
+    columns = {role: pl.lit(None) if head is None else pl.col(head) for role, head in roles.items()}
+    columns |= {
+        "system": pl.lit(name) if found["system"] is None else columns["system"],
+        "value": pl.lit(numbers.values),
+    }
+    typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items() if role in columns)
+    typed = typed.with_columns(
+        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN), percent=numbers.percent
     )
-
-
-def _numbers(path: Path, frame: pl.DataFrame, names: Iterable[str], left_out: list[str]) -> pl.DataFrame:
-    """Return a table whose texts are numbers where most of a column are: ``12.3%``, ``**0.4**``, ``0.4 ± 0.1``."""
-    for name in [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in names]:
-        text = frame[name].str.strip_chars("* ")
-        given = ~text.str.to_lowercase().is_in(_MISSING) & text.is_not_null()
-        number = (
-            text.str.replace(r"\s*±.*$", "")
-            .str.replace(r"\s*%$", "")
-            .str.replace(r"^([+-]?\d+),", "$1.")
-            .cast(pl.Float64, strict=False)
+    spelled = {metric: in_our_spelling(metric) for metric in typed["metric"].unique()}
+    typed = _without_sums(typed.with_columns(pl.col("metric").replace(spelled)).drop_nulls("value"), reading)
+    of_tasks = (found["item"] or "").casefold() not in _QUERY and found["group"] in (None, roles["item"])
+    by_item = of_tasks and typed["item"].n_unique() <= _QUERIES
+    parts = []
+    for part in typed.partition_by("metric", *(["item"] if by_item else []), maintain_order=True):
+        metric, first = part["metric"][0], str(part["item"][0])
+        what = first if by_item and metric == MAIN else metric
+        rates = typed.filter(metric=metric) if reading.is_rate(metric) else part  # decided together: small ones are few
+        is_rate = reading.is_rate(what)
+        scale = (
+            FRACTION if metric.startswith(JUDGED) else scale_of(rates["value"], rates["percent"], may_exceed=is_rate)
         )
-        number = pl.select(pl.when(text.str.contains("%")).then(number / 100).otherwise(number)).to_series()
-        odd = given & number.is_null()
-        if given.any() and 2 * odd.sum() < given.sum():
-            left_out += [
-                f"{path.name}: {name} has {text!r}, which is no number and counts as missing"
-                for text in frame[name].filter(odd)
-            ]
-            frame = frame.with_columns(number.alias(name))
-    return frame
+        if not by_item or _is_item(first, reading):
+            parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(what), pl.Int8)))
+    if not parts:
+        raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
+    values = pl.concat(parts).select(*VALUES)
+    return _in_range(values, reading) if by_item else values
 
 
-def _items(
-    path: Path, columns: Sequence[str], numbers: Sequence[str], system: str | None, left_out: list[str]
-) -> list[str]:
-    """Return the columns of a wide table that are items; the others are named."""
-    items = [name for name in numbers if not _NO_ITEM.fullmatch(name.strip().casefold())]
-    others = [name for name in columns if name not in items and name != system]
-    left_out += [f"{path.name}: {', '.join(others)}: no items"] if others else []
-    return items
+def _by_metric(
+    frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading, name: str
+) -> pl.DataFrame:  # fmt: skip
+    """Return the values of a table with a row a system and item, and a column for each metric."""
+    left = [head for head in numbers if _describes(head)]
+    if left:
+        reading.note(f"{', '.join(left)}: no metrics")
+    parts = []
+    for head, of_head in numbers.items():
+        if head not in left and not of_head.problem:
+            metric = pl.lit(head)
+            table = frame.with_columns(_metric=metric, _value=of_head.values)
+            parts.append(_long(table, of_head, found | {"metric": "_metric", "value": "_value"}, reading, name))
+    if not parts:
+        raise InputError(f"{reading.file} must have numbers, {_got(frame)}", METHOD)
+    return pl.concat(parts)
 
 
-def _without_sums(values: pl.DataFrame) -> pl.DataFrame:
-    """Return values without rows that sum up the others, such as the last line of many tables."""
-    single = values.filter(~pl.col("item").str.strip_chars().str.to_lowercase().is_in(_SUMS).fill_null(False))
-    return values if single.is_empty() else single
+def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
+    """Return the values of a table with a row a system, or an item."""
+    first, texts = frame.columns[0], [head for head in frame.columns if head not in numbers]
+    index = first.strip() in ("", "index", "unnamed", "Unnamed: 0")
+    down = "↓" in first and "→" not in first.partition("↓")[2]
+    named = [word for word, pattern in (("item", _ITEM_WORDS), ("system", _SYSTEM_WORDS)) if pattern.fullmatch(first)]
+    if down and len(named) > 1:  # Model (→) / Dataset (↓)
+        before = first.partition("↓")[0]
+        last = max(("item", "system"), key=lambda role: _last(_ITEM_WORDS if role == "item" else _SYSTEM_WORDS, before))
+        named = [last]
+    is_item = first in (found["item"], found["group"]) or named == ["item"]
+    is_index = index and first in numbers and numbers[first].values.n_unique() == len(frame) and not texts
+    if (is_item or is_index) and not found["system"]:
+        return _items_down(frame, first, numbers, found, reading)
+    system = found["system"] or next((head for head in texts if _SYSTEM_WORDS.fullmatch(head)), None)
+    system = system or next(
+        (head for head in texts if frame[head].n_unique() == len(frame)), texts[0] if texts else None
+    )
+    if system is None:
+        raise InputError(
+            f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}", METHOD
+        )
+    items = _items_across({head: of for head, of in numbers.items() if head != system}, frame, system, reading)
+    systems, named_metric = _named_apart(frame[system], reading), {head: _metric_in(head) for head in items}
+    if not all(metric for metric, _ in named_metric.values()):
+        named_metric = {head: (MAIN, head.strip()) for head in items}
+    parts = []
+    for head, (of, scale) in items.items():
+        metric, item = named_metric[head]
+        facts = {"item": item or reading.file, "metric": metric, "value": of.values, "scale": scale}
+        parts.append(pl.DataFrame({"system": systems, **facts}).with_columns(sign=pl.lit(sign_of_name(head), pl.Int8)))
+    return _completed(pl.concat(parts).filter(~pl.col("system").str.contains(f"^{_SUMS.pattern}$")))
+
+
+def _metric_in(head: str) -> tuple[str, str]:
+    """Return the measure with a cutoff or an old name that a column is called by, and the rest: ``nDCG@10 NQ``."""
+    words = head.split()
+    for place in (0, -1):
+        if words and ("@" in words[place] or words[place].casefold() in _MEASURES):
+            measure = measure_name(words[place])
+            if measure:
+                return measure, " ".join(words[1:] if place == 0 else words[:-1]).strip(" -–:()")
+    return "", head
+
+
+def _last(pattern: re.Pattern[str], text: str) -> int:
+    """Return the end of the shortest beginning of a text that a pattern of words matches; -1 without any."""
+    words = re.compile(pattern.pattern.removeprefix("(?i).*").removesuffix(".*"), re.IGNORECASE)
+    return max((match.end() for match in words.finditer(text)), default=-1)
+
+
+def _items_down(
+    frame: pl.DataFrame, item: str, numbers: dict[str, Numbers], found: _Roles, reading: Reading
+) -> pl.DataFrame:
+    """Return the values of a table with a row an item, and a column a system."""
+    group = found["group"] if found["group"] not in (None, item) else None
+    systems = {
+        head: of for head, of in numbers.items() if head not in (item, group) and not _describes(head, sums=True)
+    }
+    if left := [head for head in frame.columns if head not in systems and head not in (item, group, found["family"])]:
+        reading.note(f"{', '.join(head or 'unnamed' for head in left)}: no systems")
+    for head, of in systems.items():
+        for cell in of.odd:
+            reading.note(f"{head} has {cell!r}, which is no number and counts as missing")
+        if of.problem:
+            raise InputError(f"{reading.file}: {head} has {of.problem}", "Write 1234.5 for all numbers")
+    if not systems:
+        raise InputError(f"{reading.file} must have a column for each system, {_got(frame)}", METHOD)
+    names = frame[item].cast(pl.String).str.strip_chars().str.replace(r"^(\d+)\.0$", "$1")
+    facts = {"item": names, "group": frame[group].cast(pl.String) if group else "",
+             "family": frame[found["family"]].cast(pl.String) if found["family"] else None}  # fmt: skip
+    values = pl.concat([
+        pl.DataFrame({"system": head.strip(), **facts, "value": of.values, "percent": of.percent},
+                     {"system": pl.String, "item": pl.String, "group": pl.String, "family": pl.String,
+                      "value": pl.Float64, "percent": pl.Boolean})
+        for head, of in systems.items()
+    ])  # fmt: skip
+    values = _without_sums(values.drop_nulls("value"), reading)
+    of_tasks = (
+        bool(_ITEM_WORDS.fullmatch(item)) and item.casefold() not in _QUERY and values["item"].n_unique() <= _QUERIES
+    )
+    parts = []
+    for part in values.partition_by("item", maintain_order=True) if of_tasks else [values]:
+        first = str(part["item"][0])
+        sign = sign_of_name(first) if of_tasks else 0
+        rates = values if reading.rates else part
+        scale = scale_of(rates["value"], rates["percent"], may_exceed=reading.rates or sign < 0)
+        if not of_tasks or _is_item(first, reading):
+            parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign, pl.Int8)))
+    if not parts:
+        raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
+    return _in_range(_completed(pl.concat(parts)), reading)
+
+
+def _items_across(
+    numbers: dict[str, Numbers], frame: pl.DataFrame, system: str, reading: Reading
+) -> dict[str, tuple[Numbers, str]]:
+    """Return the columns of a wide table that are items, with their scales; the others are named."""
+    others = [head for head in frame.columns if head not in numbers and head != system]
+    kept = {}
+    for head, of in numbers.items():
+        if not reading.is_named(head) and (_describes(head) or not reading.counts(head)):
+            others += [head] if reading.counts(head) or not reading.items else []
+            continue
+        if of.problem:
+            raise InputError(f"{reading.file}: {head} has {of.problem}", "Write 1234.5, or leave it out with --items")
+        for cell in of.odd:
+            reading.note(f"{head} has {cell!r}, which is no number and counts as missing")
+        kept[head] = of, scale_of(of.values, of.percent)
+    if rates := {head: of for head, (of, _) in kept.items() if reading.is_rate(head)}:  # together: small ones are few
+        every = pl.concat([of.values for of in rates.values()]), pl.concat([of.percent for of in rates.values()])
+        scale = scale_of(*every, may_exceed=True)
+        kept |= {head: (of, scale) for head, of in rates.items()}
+    of_means = mean_of_others(np.stack([of.values.to_numpy() for of, _ in kept.values()], axis=1)) if kept else None
+    if of_means is not None and not reading.is_named(head := list(kept)[of_means]):
+        reading.note(f"{head}: the mean of the other columns")
+        del kept[head]
+    outside = [
+        head for head, (of, scale) in kept.items() if not reading.is_named(head) and _is_outside(of.values, scale)
+    ]
+    if len(kept) - len(outside) >= 2:
+        others += outside
+        kept = {head: of for head, of in kept.items() if head not in outside}
+    if others:
+        reading.note(f"{', '.join(head or 'unnamed' for head in frame.columns if head in others)}: no items")
+    if not kept:
+        raise InputError(
+            f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}",
+            "Name columns that count with --items" if numbers else METHOD,
+        )
+    return kept
+
+
+def _describes(head: str, *, sums: bool = False) -> bool:
+    """Return whether the name of a column says that it describes the system, or sums up others."""
+    name = head.strip()
+    if sums:
+        return bool(re.fullmatch(r"(?i)(#|index|unnamed.*|no\.?|rank)?", name))
+    return not name or any(pattern.fullmatch(name) for pattern in _NO_ITEM)
+
+
+def _is_outside(values: pl.Series, scale: str) -> bool:
+    """Return whether a column is outside of the range of fractions and percent, or has -1 for what is unknown."""
+    negative = values.filter(values < 0)
+    return scale == POINTS or (scale == PERCENT and not negative.is_empty() and bool((negative == -1).all()))
+
+
+def _is_item(name: str, reading: Reading) -> bool:
+    """Return whether the values of a name count as an item's; what describes a system is named."""
+    if reading.is_named(name) or not _describes(name):
+        return True
+    reading.note(f"{name}: no item")
+    return False
+
+
+def _in_range(values: pl.DataFrame, reading: Reading) -> pl.DataFrame:
+    """Return values without items outside of the range of fractions and percent, which are named, if others are in."""
+    scales = values.select("item", "scale").unique(maintain_order=True)
+    outside = [item for item, scale in scales.iter_rows() if scale == POINTS and not reading.is_named(item)]
+    if not outside or scales["item"].n_unique() - len(outside) < 2:
+        return values
+    reading.note(f"{', '.join(outside)}: no items")
+    return values.filter(~pl.col("item").is_in(outside))
+
+
+def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
+    """Return names of systems, of which a second one with a name is called ``name #2``."""
+    seen, names = Counter[str](), []
+    for name in systems.cast(pl.String):
+        if name is not None:
+            seen[name] += 1
+        names.append(name if name is None or seen[name] < 2 else f"{name} #{seen[name]}")
+    for name, count in seen.items():
+        if count > 1:
+            reading.note(f"{name} has {count} rows, which are called {name}, {name} #2 and so on")
+    return pl.Series(names, dtype=pl.String)
+
+
+def _completed(values: pl.DataFrame) -> pl.DataFrame:
+    """Return values with all columns."""
+    given = {"group": "", "family": None, "sample": "", "metric": MAIN}
+    new = [pl.lit(value, VALUES[name]).alias(name) for name, value in given.items() if name not in values.columns]
+    return values.with_columns(new).drop_nulls("value").select(pl.col(name).cast(of) for name, of in VALUES.items())
+
+
+def _without_sums(values: pl.DataFrame, reading: Reading) -> pl.DataFrame:
+    """Return values without rows that sum up the others, such as the last line of many tables; they are named."""
+    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if _SUMS.fullmatch(item)]
+    sums = [item for item in sums if not reading.is_named(item)]
+    if not sums or len(sums) == values["item"].n_unique():
+        return values
+    reading.note(f"{', '.join(sums)}: no items")
+    return values.filter(~pl.col("item").is_in(sums))
 
 
 def _got(frame: pl.DataFrame) -> str:
     return "got " + ", ".join(f"{name} ({dtype})" for name, dtype in list(frame.schema.items())[:6])
+
+
+def framed(rows: Iterable[Row]) -> pl.DataFrame:
+    """Return the values of a tool, which are fractions."""
+    schema = {name: of for name, of in VALUES.items() if name not in ("scale", "sign")}
+    return pl.DataFrame([*rows], schema, orient="row").with_columns(scale=pl.lit(FRACTION), sign=pl.lit(0, pl.Int8))

@@ -44,9 +44,10 @@ class Judged(NamedTuple):
 
 
 def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, folder: Path | None) -> Judged:
-    """Return a run with those of its task of MTEB, or with the qrels that have the largest share of its queries.
+    """Return a run with those of its task of MTEB, or with qrels that have at least half as many of its queries as any.
 
-    Of equal ones, those count that are alike by name, then by folder.
+    Of these, the ones count that lie in its folder, then those that are alike by name, then the nearest ones. The
+    collection is called like the qrels, or like their folder if they have a usual name.
     """
     from pipeline.sources.mteb import folder_of, task_qrels  # here, because it brings a client of HTTP
 
@@ -54,18 +55,30 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, fol
         task, subset, split = run.task
         return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")
 
-    def fit(qrels: Path) -> tuple[int, int, int]:
-        folders = zip(run.path.parent.parts, qrels.parent.parts, strict=False)
-        shared = sum(query in run.queries for query in judgements[qrels])
-        return shared, len(_words(run.path) & _words(qrels)), sum(a == b for a, b in folders)
+    shared = {qrels: sum(query in run.queries for query in of_file) for qrels, of_file in judgements.items()}
+    most = max(shared.values(), default=0)
 
-    fits = {qrels: fit(qrels) for qrels in judgements}
-    best = max(fits, key=fits.__getitem__, default=None)
-    if best is None or not fits[best][0]:
+    def fit(qrels: Path) -> tuple[bool, bool, int, int, int]:
+        folders = sum(a == b for a, b in zip(run.path.parent.parts, qrels.parent.parts, strict=False))
+        words = (_words(run.path) | {run.path.parent.name}) & (_words(qrels) | {qrels.parent.name})
+        return 2 * shared[qrels] >= most, run.path.parent == qrels.parent, len(words), folders, shared[qrels]
+
+    best = max(shared, key=fit, default=None)
+    if best is None or not shared[best]:
         remedy = "Give --qrels=hub, or a folder of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
         raise InputError("it is a run, and no qrels beside it share a query", remedy)
     system = run.system if run.task else _without(run.system, best, len(judgements))
-    return Judged(run._replace(system=system), best, name_of(best))
+    return Judged(run._replace(system=system), best, _collection(best, judgements))
+
+
+def _collection(qrels: Path, every: Collection[Path]) -> str:
+    """Return the name of a collection: that of its qrels, or of their folder; the whole path if others have it too."""
+
+    def name(path: Path) -> str:
+        return name_of(path) if _words(path) else path.parent.name or name_of(path)
+
+    found = name(qrels)
+    return found if sum(name(path) == found for path in every) < 2 else str(qrels)
 
 
 def _words(path: Path) -> set[str]:

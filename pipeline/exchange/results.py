@@ -1,12 +1,14 @@
 """Results of other tools: values of systems on queries or tasks, recognised by what the files hold.
 
-Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, ir_measures and ranx, and
-tables (CSV, TSV, Parquet), wide or long, such as our own exports of scores.
+Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, pytrec_eval, ir_measures and
+ranx, and tables (CSV, TSV, Parquet, JSON, Markdown, LaTeX), wide or long, such as our own exports of scores.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,22 +20,25 @@ import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, MdcrError
-from pipeline.exchange.boards import MAIN, METHOD, VALUES, Row, measure_name, of_table
+from pipeline.exchange import markup
+from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, measure_name, of_grid, of_table
 from pipeline.exchange.entries import name_of, read_entries
 from pipeline.exchange.qrels import HUB, Judged, Run, judged
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
-from pipeline.sources.records import Tally
-from pipeline.sources.tables import read_table
+from pipeline.sources.tables import SEPARATORS
 from pipeline.sources.triples import PREDICTIONS, splits_of
 
-_BESIDE = ("model_meta.json", "README.md")
+_BESIDE = "model_meta.json"
 
-LIMIT = 2**30
-"""Maximum bytes of a file, unpacked."""
+_CELL_BYTES, _JSON_FACTOR, _TEXT_FACTOR = 64, 30, 12
+"""Approximate memory of a cell of Parquet in bytes, and of a text of JSON or of a table as a multiple of its size."""
+
+_SHARED = 0.5
+"""Least share of items that systems of ``{system: {item: value}}`` have in common; documents of runs differ."""
 
 _UNKNOWN = (
-    *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+    *files.ZIP_ERRORS, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, csv.Error,
     pl.exceptions.PolarsError,
 )  # fmt: skip
 """What readers raise for content of another shape."""
@@ -57,7 +62,197 @@ class Found(NamedTuple):
     files: Sequence[Path]
 
 
-def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Found:
+class _Reader:
+    """Collects what files hold; ``nested`` are ``{name: {name: number}}``, which are runs or tables."""
+
+    def __init__(self, metric: str, items: Sequence[str], memory: int, *, rates: bool) -> None:
+        self.metric, self.items, self.memory, self.rates = metric, items, memory, rates
+        self.frames, self.of_mteb, self.kinds = list[pl.DataFrame](), list[Row](), Counter[str]()
+        self.runs, self.judgements = list[Run](), dict[Path, Collection[str]]()
+        self.nested, self.skipped, self.read = list[tuple[Path, Mapping[str, Any]]](), list[str](), list[Path]()
+
+    def take(self, path: Path, given: Sequence[Path], *, is_qrels: bool) -> None:
+        """Read a file; one that is no result is named."""
+        try:
+            _check_inside(path, given)
+            kind = self._qrels(path) if is_qrels else self._recognise(path)
+            self.kinds[kind] += bool(kind)
+            self.read.append(path)
+        except MdcrError as error:
+            self.skip(path, error.what.replace(str(path), "it"))
+        except _UNKNOWN as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:90]}"
+            self.skip(path, f"it is no file of results that is known ({reason})")
+
+    def skip(self, path: Path, reason: str) -> None:
+        """Name what is left out."""
+        self.skipped.append(f"{_shown(path)}: {reason}")
+
+    def _qrels(self, path: Path) -> str:
+        self.judgements[path] = {query for _, (query, _), _ in read_judgements(path)}
+        return "qrels"
+
+    def _run(self, path: Path) -> str:
+        self.runs.append(Run(name_of(path), path, path, {*read_entries(path, self.memory).queries}))
+        return "run"
+
+    def _recognise(self, path: Path) -> str:
+        """Read a file by its content, and return its kind."""
+        with files.given(path).open("rb") as handle:
+            head = handle.read(4)
+        if head == b"PAR1":
+            return self._parquet(path)
+        text = self._text(path)
+        if path.name.lower().endswith((".md", ".markdown", ".tex")) or re.match(r"\s*\|.*\|\s*\n\s*\|[\s:|-]+\n", text):
+            return self._marked_up(path, text)
+        return self._json(path, text) if text.lstrip()[:1] in ("{", "[") else self._lines(path, text)
+
+    def _text(self, path: Path) -> str:
+        data = bytearray()
+        for block in read_blocks(path):
+            data += block
+            if len(data) * _TEXT_FACTOR > self.memory:
+                self._refuse(path)
+        return data.decode()
+
+    def _refuse(self, path: Path) -> None:
+        raise InputError(
+            f"{path} needs more than {self.memory / 2**20:,.0f} MiB of memory", "Give more with --memory, or divide it"
+        )
+
+    def _parquet(self, path: Path) -> str:
+        metadata = pq.ParquetFile(path).metadata
+        if metadata.num_rows * metadata.num_columns * _CELL_BYTES > self.memory:
+            self._refuse(path)
+        frame: pl.DataFrame = pl.DataFrame(pq.read_table(path))
+        index = [name for name in frame.columns if re.fullmatch(r"__index_level_\d+__", name)]
+        frame = frame.select(*index, pl.exclude(index)).rename(dict.fromkeys(index[:1], "")) if index else frame
+        return self._frame(path, frame)
+
+    def _reading(self, path: Path, number: str = "") -> Reading:
+        return Reading(f"{_shown(Path(path.name))}{number}", self.skipped, self.items, rates=self.rates)
+
+    def _frame(self, path: Path, frame: pl.DataFrame) -> str:
+        self.frames.append(of_table(frame, self._reading(path), name_of(path)))
+        return "table"
+
+    def _table(self, path: Path, text: str) -> str:
+        grid, above = markup.separated(text, SEPARATORS)
+        if above:
+            self.skip(Path(path.name), f"{above} lines above the header")
+        self.frames.append(of_grid(grid, self._reading(path), name_of(path)))
+        return "table"
+
+    def _marked_up(self, path: Path, text: str) -> str:
+        """Read the tables of Markdown or LaTeX that share systems with the first; the others are named."""
+        tables = [*(markup.latex if "\\begin{" in text else markup.markdown)(text)]
+        if not tables:
+            raise InputError(f"{path} has no table of Markdown or LaTeX", METHOD)
+        found = list[pl.DataFrame]()
+        for number, grid in enumerate(tables, 1):
+            place = f", table {number}" if len(tables) > 1 else ""
+            try:
+                values = of_grid(grid, self._reading(path, place), name_of(path))
+            except InputError as error:
+                self.skip(path, f"table {number} is left out: {error.what}")
+                continue
+            if found and not {*values["system"]} & {*found[0]["system"]}:
+                self.skip(path, f"table {number} has none of the systems of the first that was read")
+                continue
+            found.append(values)
+        if not found:
+            raise InputError(f"{path} has no table with systems and numbers", METHOD)
+        self.frames += found
+        return "table of LaTeX" if "\\begin{" in text else "table of Markdown"
+
+    def _lines(self, path: Path, text: str) -> str:
+        lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+        words = lines[0].split() if lines else []
+        if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;|]+([,;|]).*\1", lines[0]):
+            return self._table(path, text)
+        if len(words) == 6 and _number(words[4]) is not None:
+            return self._run(path)
+        if len(words) == 4 and _number(words[3]) is not None:
+            return self._qrels(path)
+        if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
+            return self._qrels(path)
+        if len(words) == 3 and (measure_name(words[0]) or words[0] == "runid"):
+            self.frames.append(framed(_of_queries(path, lines, metric=0, query=1)))
+            return "values of trec_eval"
+        if len(words) == 3 and measure_name(words[1]):
+            self.frames.append(framed(_of_queries(path, lines, metric=1, query=0)))
+            return "values of ir_measures"
+        if any(separator in lines[0] or separator in lines[-1] for separator in SEPARATORS):
+            return self._table(path, text)
+        raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
+
+    def _json(self, path: Path, text: str) -> str:
+        if (len(text) + 20 * sum(map(text.count, "[{,"))) * 2 > self.memory or len(text) * 2 > self.memory:
+            self._refuse(path)
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if isinstance(content, Mapping) and {"schema", "data"} <= content.keys():  # orient="table" of pandas
+            content = content["data"]
+        if isinstance(content, list):
+            return self._frame(path, _of_records(content))
+        if content.keys() >= {"columns", "index", "data"}:  # orient="split"
+            columns = ["", *map(str, content["columns"])]
+            rows = [[key, *row] for key, row in zip(content["index"], content["data"], strict=True)]
+            return self._frame(path, _of_records([dict(zip(columns, row, strict=True)) for row in rows]))
+        if PREDICTIONS in content:
+            self.runs += _of_predictions(path, content)
+            return "run"
+        if isinstance(content.get("scores"), dict) and "task_name" in content:
+            self.of_mteb += _of_mteb(path, content, self.metric)
+            return "results of MTEB"
+        if not content or not all(isinstance(of, dict) for of in content.values()):
+            raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", METHOD)
+        return self._nested(path, content)
+
+    def _nested(self, path: Path, content: Mapping[str, Mapping[str, Any]]) -> str:
+        """Read ``{name: {name: value}}``."""
+        inner = dict.fromkeys(name for of in content.values() for name in of)
+        leaves = [value for of in content.values() for value in of.values()]
+        if all(map(measure_name, content)):
+            self.frames.append(
+                framed(_of_scores(path, {(m, q): v for m, of in content.items() for q, v in of.items()}))
+            )
+            return "values of ranx"
+        if all(map(measure_name, inner)):
+            self.frames.append(
+                framed(_of_scores(path, {(m, q): v for q, of in content.items() for m, v in of.items()}))
+            )
+            return "values of pytrec_eval"
+        if all(isinstance(value, int | float) or value is None for value in leaves):
+            self.nested.append((path, content))
+            return ""
+        kinds = [{type(value) for value in of.values() if value is not None} for of in content.values()]
+        if {str} in kinds and all(len(of) < 2 for of in kinds):  # to_json() of pandas has a mapping for each column
+            rows = [{head: of.get(row) for head, of in content.items()} for row in inner]
+            return self._frame(path, _of_records(rows))
+        return self._frame(path, _of_records([{"system": name, **_flat(of)} for name, of in content.items()]))
+
+    def settle(self) -> None:
+        """Tell runs from tables among ``{name: {name: number}}``: queries are judged, or differ in documents."""
+        judged_queries = {query for queries in self.judgements.values() for query in queries}
+        for path, content in self.nested:
+            try:
+                if judged_queries & content.keys() or len(content) < 2 or _share(content) < _SHARED:
+                    self.kinds[self._run(path)] += 1
+                else:
+                    records = [{"system": name, **of} for name, of in content.items()]
+                    self.frames.append(of_table(_of_records(records), self._reading(path), name_of(path)))
+                    self.kinds["table {system: {item: value}}"] += 1
+            except MdcrError as error:
+                self.skip(path, error.what.replace(str(path), "it"))
+
+
+def read_results(
+    paths: Sequence[Path], qrels: str = "", metric: str = "", items: Sequence[str] = (), memory: int = 2**32, *,
+    rates: bool = False,
+) -> Found:  # fmt: skip
     """Return the results in files and folders; what cannot be read is named, and the rest goes on.
 
     Args:
@@ -65,51 +260,46 @@ def read_results(paths: Sequence[Path], qrels: str = "", metric: str = "") -> Fo
         qrels: a file or folder with judgements of the runs, or with copies of data sets of MTEB; ``hub``: data sets
             come from the Hugging Face hub. Empty: judgements that lie beside the runs.
         metric: the metric of results of MTEB that is read; empty: the main one of each task.
+        items: names of items that count (:class:`pipeline.exchange.boards.Reading`).
+        memory: approximate memory for reading a file, in bytes.
+        rates: whether values of tables are error rates, which may exceed 1.
 
     Raises:
         InputError: a path does not exist, or nothing was recognised.
     """
-    rows, frames, kinds, skipped = list[Row](), list[pl.DataFrame](), Counter[str](), list[str]()
-    runs, judgements, read = list[Run](), dict[Path, Collection[str]](), list[Path]()
     folder = Path(qrels).expanduser() if qrels not in ("", HUB) else None
     given = {
         path
         for path in _files([folder] if folder else [])
         if path == folder or "qrel" in str(path.relative_to(folder or path)).casefold()
     }
+    reader, places = _Reader(metric, items, memory, rates=rates), [*paths, *([folder] if folder else [])]
     for path in [*sorted(given), *(path for path in _files(paths) if path not in given)]:
-        try:
-            _check_inside(path, [*paths, *([folder] if folder else [])])
-            kind, content = _recognised(path, metric, skipped, is_qrels=path in given)
-            if kind == "run":
-                runs += content
-            elif kind == "qrels":
-                judgements[path] = content
-            elif isinstance(content, pl.DataFrame):
-                frames.append(content)
-            else:
-                rows += list(content)
-            kinds[kind] += 1
-            read.append(path)
-        except MdcrError as error:
-            skipped.append(f"{path}: {error.what.replace(str(path), 'it')}")
-        except _UNKNOWN as error:
-            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:90]}"
-            skipped.append(f"{path}: it is no file of results that is known ({reason})")
+        if path.name.casefold() == "readme.md" and path not in paths:
+            reader.skip(path, "its tables are read if it is named itself")
+        else:
+            reader.take(path, places, is_qrels=path in given)
+    reader.settle()
     paired = list[Judged]()
-    for run in runs:
+    for run in reader.runs:
         try:
-            paired.append(judged(run, judgements, qrels, folder))
+            paired.append(judged(run, reader.judgements, qrels, folder))
         except MdcrError as error:
-            skipped.append(f"{run.path}: {error.what}. {error.remedy}")
-    values = pl.concat([pl.DataFrame(rows, VALUES, orient="row"), *frames])
+            reader.skip(run.path, f"{error.what}. {error.remedy}")
+    of_mteb = _one_revision(framed(reader.of_mteb), reader.skipped)
+    values = pl.concat([pl.DataFrame(schema=VALUES), of_mteb, *reader.frames])
     unnamed, values = len(values), values.drop_nulls(["system", "item"])
     if unnamed := unnamed - len(values):
-        skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
+        reader.skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
     if values.is_empty() and not paired:
-        reasons = f" ({'; '.join(skipped[:3])})" if skipped else ""
-        raise InputError(f"{', '.join(map(str, paths))} must hold results, got none that is known{reasons}", METHOD)
-    return Found(_one_revision(values, skipped), paired, kinds, skipped, read)
+        reasons = f" ({'; '.join(reader.skipped[:3])})" if reader.skipped else ""
+        raise InputError(f"{', '.join(map(_shown, paths))} must hold results, got none that is known{reasons}", METHOD)
+    return Found(values, paired, reader.kinds, reader.skipped, reader.read)
+
+
+def _shown(path: Path) -> str:
+    """Return a path as text; bytes of its name that are not UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -119,7 +309,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         hidden = (any(part.startswith(".") for part in file.relative_to(path).parts) for file in found)
         yield from (
-            file for file, is_hidden in zip(found, hidden, strict=True) if not is_hidden and file.name not in _BESIDE
+            file for file, is_hidden in zip(found, hidden, strict=True) if not is_hidden and file.name != _BESIDE
         )
 
 
@@ -133,57 +323,6 @@ def _check_inside(path: Path, given: Sequence[Path]) -> None:
         raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
 
 
-def _recognised(path: Path, metric: str, left_out: list[str], *, is_qrels: bool) -> tuple[str, Any]:
-    """Return the kind of a file, and its rows, its frame, its runs, or the queries of its judgements."""
-    if is_qrels:
-        return "qrels", _judged_queries(path)
-    with files.given(path).open("rb") as handle:
-        head = handle.read(4)
-    if head == b"PAR1":
-        return "table", of_table(path, pl.DataFrame(pq.read_table(path)), left_out)
-    text = _text(path)
-    if text.lstrip()[:1] in ("{", "["):
-        return _of_json(path, text, metric, left_out)
-    return _of_lines(path, text, left_out)
-
-
-def _text(path: Path) -> str:
-    data = bytearray()
-    for block in read_blocks(path):
-        data += block
-        if len(data) > LIMIT:
-            raise InputError(f"{path} must hold at most {LIMIT // 2**20:,} MiB, got more", "Divide it")
-    return data.decode()
-
-
-def _of_lines(path: Path, text: str, left_out: list[str]) -> tuple[str, Any]:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    words = lines[0].split()
-    if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;|]+([,;|]).*\1", lines[0]):
-        return "table", of_table(path, _of_separated(path, left_out), left_out)
-    if len(words) == 6 and _number(words[4]) is not None:
-        return "run", [_run_of(path)]
-    if len(words) == 4 and _number(words[3]) is not None:
-        return "qrels", _judged_queries(path)
-    if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
-        return "qrels", _judged_queries(path)
-    if len(words) == 3 and any(measure_name(line.split()[0]) for line in lines[:1]):
-        return "values of trec_eval", _of_queries(path, lines, metric=0, query=1)
-    if len(words) == 3 and measure_name(words[1]):
-        return "values of ir_measures", _of_queries(path, lines, metric=1, query=0)
-    if "\t" in lines[0]:
-        return "table", of_table(path, _of_separated(path, left_out), left_out)
-    raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
-
-
-def _of_separated(path: Path, left_out: list[str]) -> pl.DataFrame:
-    """Return a table whose cells are texts, or null where they are empty."""
-    tally = Tally(path)
-    frame = pl.DataFrame([*read_table(tally)]).rename({"": "unnamed"}, strict=False)
-    left_out += [f"{path.name}: {example}" for example in tally.examples]
-    return frame.with_columns(pl.all().replace("", None))
-
-
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -192,44 +331,52 @@ def _number(text: str) -> float | None:
 
 
 def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> Iterator[Row]:
+    """Yield the values of ``trec_eval -q`` or ``ir_measures -q``; texts that trec_eval prints are left out."""
     for number, line in enumerate(lines, 1):
         words = line.split()
-        if len(words) == 3 and words[query] != "all" and not words[metric].startswith("num_"):
-            value = _number(words[2])
-            if value is None:
-                raise InputError(f"{path}:{number} must end in a number, got {line!r:.60}", "Write it again")
-            yield name_of(path), "", words[query], None, "", measure_name(words[metric]) or words[metric], value
+        name = words[metric] if len(words) == 3 else "runid"
+        if name.startswith(("num_", "relstring", "runid")) or words[query] == "all":
+            continue
+        value = _number(words[2])
+        if value is None:
+            raise InputError(f"{path}:{number} must end in a number, got {line!r:.60}", "Write it again")
+        yield name_of(path), "", words[query], None, "", measure_name(name) or name, value
 
 
-def _of_json(path: Path, text: str, metric: str, left_out: list[str]) -> tuple[str, Any]:
-    try:
-        content = json.loads(text)
-    except ValueError:
-        records = [json.loads(line) for line in text.splitlines() if line.strip()]
-        return _of_records(path, records, left_out)
-    if isinstance(content, list):
-        return _of_records(path, content, left_out)
-    if PREDICTIONS in content:
-        return "run", list(_of_predictions(path, content))
-    if isinstance(content.get("scores"), dict) and "task_name" in content:
-        return "results of MTEB", _of_mteb(path, content, metric)
-    if all(measure_name(name) and isinstance(of_queries, dict) for name, of_queries in content.items()):
-        return "values of ranx", _of_ranx(path, content)
-    if all(isinstance(scored, dict) for scored in content.values()):
-        return "run", [_run_of(path)]
-    raise InputError(f"{path} is JSON with other keys: {', '.join(list(content)[:5])}", METHOD)
+def _of_scores(path: Path, scores: Mapping[tuple[str, str], Any]) -> Iterator[Row]:
+    for (metric, query), value in scores.items():
+        if not metric.startswith(("num_", "relstring", "runid")) and query != "all":
+            yield name_of(path), "", str(query), None, "", measure_name(metric) or metric, float(value)
 
 
-def _of_records(path: Path, records: Sequence[Any], left_out: list[str]) -> tuple[str, Any]:
-    return "table", of_table(path, pl.DataFrame(records, infer_schema_length=None), left_out)
+def _share(content: Mapping[str, Mapping[str, Any]]) -> float:
+    """Return the mean share of all inner names that each mapping has."""
+    every = {name for of in content.values() for name in of}
+    return sum(map(len, content.values())) / max(len(every) * len(content), 1)
 
 
-def _judged_queries(path: Path) -> set[str]:
-    return {query for _, (query, _), _ in read_judgements(path)}
+def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a record without nested ones: ``{"pass@1": {"humaneval": 80}}`` has ``pass@1 humaneval``."""
+    flat = {}
+    for name, value in record.items():
+        flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
-def _run_of(path: Path) -> Run:
-    return Run(name_of(path), path, path, {*read_entries(path).queries})
+def _of_records(records: Sequence[Any]) -> pl.DataFrame:
+    """Return records as a table; columns with lists or mappings are texts, which are no numbers."""
+    if not all(isinstance(record, Mapping) for record in records):
+        raise InputError("it must be a list of records", METHOD)
+    names = dict.fromkeys(str(name) for record in records for name in record)
+    columns = []
+    for name in names:
+        cells = [record.get(name) for record in records]
+        if all(cell is None or type(cell) in (int, float) for cell in cells):
+            columns.append(pl.Series(name, cells, pl.Float64))
+        else:
+            texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
+            columns.append(pl.Series(name, texts, pl.String))
+    return pl.DataFrame(columns)
 
 
 def _of_predictions(path: Path, content: Mapping[str, Any]) -> Iterator[Run]:
@@ -240,21 +387,15 @@ def _of_predictions(path: Path, content: Mapping[str, Any]) -> Iterator[Run]:
         yield Run(system, path, scores, scores.keys(), (task, subset, split))
 
 
-def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> Iterator[Row]:
-    """Yield the value of a task, the mean over subsets of the split test, or of all splits without one."""
+def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> list[Row]:
+    """Return the value of a task, the mean over subsets of the split test, or of all splits without one."""
     splits = content["scores"]
     subsets = splits["test"] if "test" in splits else [subset for of_split in splits.values() for subset in of_split]
-    named = files.read_json(path.parent / "model_meta.json") or {}
+    named = files.read_json(path.parent / _BESIDE) or {}
     system = f"{named.get('name') or path.parent.parent.name.replace('__', '/')}@{path.parent.name}"
     name = metric.replace("@", "_at_") or "main_score"
     value = sum(float(subset[name]) for subset in subsets) / len(subsets)
-    yield system, "", str(content["task_name"]), None, "", metric or MAIN, value
-
-
-def _of_ranx(path: Path, content: Mapping[str, Any]) -> Iterator[Row]:
-    for name, of_queries in content.items():
-        for query, value in of_queries.items():
-            yield name_of(path), "", str(query), None, "", measure_name(name) or name, float(value)
+    return [(system, "", str(content["task_name"]), None, "", metric or MAIN, value)]
 
 
 def _one_revision(values: pl.DataFrame, skipped: list[str]) -> pl.DataFrame:

@@ -7,7 +7,7 @@ collection of queries each) are averaged with equal weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -20,11 +20,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import queries_needed
-from pipeline.measure.ranks import all_pairs, letters, ranks, ranks_with_ends
+from pipeline.measure.permutation import EXACT_QUERIES
+from pipeline.measure.ranks import letters, pairs_and_bounds, ranks, ranks_with_ends
 from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, by_unit, holm
 
 CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bh": benjamini_hochberg}
 ALPHA = 0.05
+
+_NEAR = 0.3
+"""Relative distance of a p-value from the level, in logarithms, within which 10,000 patterns may decide otherwise."""
 
 _ROUNDS, _TOLERANCE = 500, 1e-9
 _ENDS, _VALUES = ("", "_low", "_high"), ("value", "low", "high")
@@ -57,6 +61,7 @@ class Board:
         p_values: corrected p-values of all pairs, float64 ``[systems, systems]``.
         sign: 1 if higher is better, else -1.
         correction: a key of :data:`CORRECTIONS`.
+        bounded: number of p-values that are bounds (:func:`pipeline.measure.ranks.all_pairs`).
     """
 
     systems: Sequence[str]
@@ -69,6 +74,7 @@ class Board:
     p_values: Floats
     sign: int
     correction: str
+    bounded: int
 
     @cached_property
     def weights(self) -> Floats:
@@ -98,8 +104,25 @@ class Board:
 
     @property
     def least_p(self) -> float:
-        """The smallest p-value that a pair can have after Holm's correction over all :attr:`pairs`."""
-        return float(2.0 ** (1 - self.units) * (self.pairs if self.correction == "holm" else 1))
+        """The smallest p-value that a pair can have after the correction, at most 1."""
+        return min(2.0 ** (1 - self.units) * (self.pairs if self.correction == "holm" else 1), 1.0)
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what limits the verdicts: too few units, bounds in place of p-values, verdicts near the level."""
+        if self.least_p >= ALPHA:
+            units = "1 unit" if self.units == 1 else f"{self.units:,} units"
+            yield f"{units} cannot show any difference: the least corrected p-value is {self.least_p:.2g}."
+        if self.bounded:
+            yield (
+                f"{self.bounded:,} of {self.pairs:,} p-values are Chernoff bounds, never below the value of all sign "
+                "patterns, as permutations of so many pairs are too few for values so small. Intervals of ranks may be "
+                "wider than they need be, never narrower."
+            )
+        near = np.abs(np.log(np.maximum(self.p_values[np.triu_indices(len(self.systems), 1)], 1e-300) / ALPHA)) < _NEAR
+        if near.any() and self.units > EXACT_QUERIES:
+            yield f"{near.sum():,} of {self.pairs:,} corrected p-values are within a third of {ALPHA:g}: " + (
+                "whether these pairs share a letter depends on the draw of sign patterns (the seed)."
+            )
 
     def standing(self) -> pl.DataFrame:
         """Return a row for each system, best first; each figure with its ends ``_low`` and ``_high``.
@@ -180,15 +203,16 @@ def board(
         matrix = _imputed(matrix, names)
     kept = ~np.isnan(matrix).any(axis=0)
     if kept.sum() < 2:
-        lacking = sorted(zip(np.isnan(matrix).sum(axis=1).tolist(), names, strict=True), reverse=True)[:3]
-        worst = ", ".join(f"{name} lacks {count}" for count, name in lacking if count)
         raise InputError(
-            f"two items or more must have values of all {len(names)} systems, got {kept.sum()} of {len(kept)}"
-            + (f" ({worst})" if worst else ""),
-            "Leave out systems that lack items with --coverage=1, or write --missing=impute"
-            if worst else "Give results of more items",
-        )  # fmt: skip
+            f"two items or more must have values of all {len(names)} systems, got {kept.sum()} of {len(kept)}",
+            _sharing(~np.isnan(matrix), names),
+        )
     items, matrix = table[:, :3].filter(kept), np.ascontiguousarray(matrix[:, kept])
+    if items["unit"].n_unique() < 2:
+        raise InputError(
+            f"items must be of two families or more, got {len(items)} of {items['unit'][0]!r} alone",
+            "Write --family=none to resample each item",
+        )
     by_families = items["unit"].n_unique() < len(items)
     design = Design(row=("system",), group="group", item="item", unit="unit" if by_families else None)
 
@@ -205,9 +229,19 @@ def board(
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"
     flipped = by_unit({name: weighted}, {name: items["unit"].to_list()})[0][0]
-    pairs = all_pairs(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
+    pairs, bounded = pairs_and_bounds(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
     against, samples = estimated(matrix, best, (best[0],)), float(cells["samples"].mean())
-    return Board(best, items, matrix, noise, samples, against, mean_ranks, pairs, sign, correction)
+    return Board(best, items, matrix, noise, samples, against, mean_ranks, pairs, sign, correction, bounded)
+
+
+def _sharing(known: npt.NDArray[np.bool_], names: Sequence[str]) -> str:
+    """Return a remedy that works: the systems that share most values, of which ``known`` is bool ``[systems, items]``."""
+    blocks = [known[:, known[system]].all(axis=1) for system in range(len(names)) if known[system].sum() > 1]
+    most = max(blocks, key=lambda block: (block.sum() > 1, known[block].all(axis=0).sum() * block.sum()), default=None)
+    if most is None or most.sum() < 2:  # noqa: PLR2004
+        return "Give results of the same items"
+    chosen = ",".join(name.replace(",", "?") for name, is_in in zip(names, most, strict=True) if is_in)
+    return f"Choose systems that share items, such as --systems='{chosen}'"
 
 
 def _imputed(matrix: Floats, names: Sequence[str]) -> Floats:

@@ -18,7 +18,7 @@ _SMALL = 0.005
 
 _NEWTON_STEPS = 12
 
-_EXACT_QUERIES = 13
+EXACT_QUERIES = 13
 """Maximum queries for which all 2**queries sign patterns are enumerated instead of drawn."""
 
 
@@ -104,13 +104,17 @@ def permutations_of(tests: int, permutations: int = PERMUTATIONS) -> int:
 
 
 def least_p_value(queries: int, permutations: int) -> float:
-    """Return the smallest p-value that :func:`paired_permutation` can give for ``queries``."""
-    return 2.0 / 2**queries if is_exact(queries, permutations) else 1 / (permutations + 1)
+    """Return the smallest p-value that :func:`paired_permutation` can give for ``queries``: also of drawn patterns.
+
+    Of few queries, drawn patterns repeat the observed one or its opposite, which 2 of ``2**queries`` are.
+    """
+    exact = min(2.0 / 2**queries, 1.0)
+    return exact if is_exact(queries, permutations) else max(exact, 1 / (permutations + 1))
 
 
 def is_exact(queries: int, permutations: int) -> bool:
     """Return whether all sign patterns of ``queries`` are tried, as they are up to 13 queries, instead of drawn."""
-    return queries <= _EXACT_QUERIES and 2**queries <= permutations
+    return queries <= EXACT_QUERIES and 2**queries <= permutations
 
 
 def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:

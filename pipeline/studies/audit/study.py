@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,8 @@ from pipeline.core import files
 from pipeline.core.config import SHORT_ID, counted, digest
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.data import DATA
-from pipeline.exchange.boards import JUDGED, MAIN, in_our_spelling
+from pipeline.exchange.boards import MAIN, in_our_spelling, is_called
+from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.measures import parse_measures, sign_of
@@ -25,8 +26,14 @@ from pipeline.studies.audit.recipe import Recipe
 from pipeline.studies.base import StudyResult, no_tasks, old_study
 
 _PARTS = "CQADupstack"
-_SHOWN, _LETTERS = 20, 12
+_SHOWN, _LETTERS, _LISTED = 20, 12, 300
+MOST_POINTS = 100
 _DEFAULT = "ndcg@10"
+_READ_AS = {
+    FRACTION: "Percent, of values that were read as fractions",
+    PERCENT: "Percent, as the values were read",
+    POINTS: "As in the files, neither fractions nor percent",
+}
 _MISSING = {"complete": "only items that all systems have count.", "impute": "they have an additive fit of both."}
 _CORRECTED = {
     "holm": "Holm's correction",
@@ -38,18 +45,27 @@ _HEADS = {
 }  # fmt: skip
 
 
-def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:
+def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     """Return the board of the results, the items that decide it, and the plan if one was asked for."""
     if not recipe.results:
         raise InputError("an audit must have results, got none", "Name files or folders, as in mdcr audit RESULTS/")
-    paths = [Path(text).expanduser() for text in recipe.results]
-    found = read_results(paths, recipe.qrels, in_our_spelling(recipe.metric))
+    if recipe.plan and not 0 < recipe.plan <= MOST_POINTS:
+        raise InputError(f"--plan must be a difference above 0, up to 100 points, got {recipe.plan:g}", "Give 1.0")
+    paths, memory = [Path(text).expanduser() for text in recipe.results], workspace.runner.resources.memory
+    found = read_results(
+        paths, recipe.qrels, in_our_spelling(recipe.metric), recipe.items, memory, rates=recipe.lower_is_better
+    )
     every, metric = _of_metric(found, recipe.metric)
-    values = _levelled(_chosen(every, recipe), recipe.family)
-    sign = -1 if recipe.lower_is_better else _sign(metric)
+    chosen = _chosen(every, recipe)
+    sign = _sign(chosen, metric, lower=recipe.lower_is_better)
+    chosen, scale = _scaled(chosen, recipe.scale)
+    values = _levelled(chosen, recipe.family)
     made = board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
     standing, cells = made.standing(), values.select("system", "group", "item").unique(maintain_order=True)
-    tables = [_standing(standing, [*_notes(made, found, cells, metric, recipe)]), _deciding(made)]
+    tables = [_standing(standing, [*_notes(made, found, cells, metric, scale, recipe)], scale), _deciding(made, scale)]
+    tables.append(_items(made))
+    if recipe.plan and scale == POINTS:
+        raise InputError("--plan must be of values with a range, fractions or percent, got others", "Leave it out")
     if recipe.plan:
         tables.append(_planned(made, recipe))
     counts = (
@@ -66,7 +82,9 @@ def results(_workspace: Workspace, recipe: Recipe) -> StudyResult:
     best = f"{made.systems[0]}: first of {len(made.systems)}"
     contents = {str(path): files.sha256(path) for path in found.files}
     source = f"{counted(len(contents), 'file')} {digest(contents).removeprefix('sha256:')[:SHORT_ID]}"
-    return StudyResult(tables, sources=[source], findings=_findings(made, standing), best=best, tables_first=True)
+    return StudyResult(
+        tables, sources=[source], findings=_findings(made, standing, scale), best=best, tables_first=True
+    )
 
 
 def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
@@ -84,26 +102,46 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
     if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
         raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
     require_known(metric, names, f"no result is of the metric {metric!r}")
-    of_metric = values.filter(pl.col("value").is_finite(), metric=metric)
-    if of_metric.is_empty() or metric.startswith(JUDGED):
-        return of_metric, metric
-    return _fractions(of_metric), metric
+    return values.filter(pl.col("value").is_finite(), metric=metric), metric
 
 
-def _fractions(values: pl.DataFrame) -> pl.DataFrame:
-    """Return values as fractions; they may be percent, but then those of every system are."""
-    by_size = values.filter(pl.col("value") != 0).sort(pl.col("value").abs())
-    largest = by_size.unique("system", keep="last", maintain_order=True).select("value", "system", "item").rows()
-    if not largest or abs(largest[-1][0]) <= 1 + 1e-9:
-        return values
-    (least, weakest, _), (most, system, item) = largest[0], largest[-1]
-    if abs(most) > 100:
-        got = f"got {most:g} of {system} for {item}"
-        raise InputError(f"values must be fractions, or percent up to 100, {got}", "Scale them, or leave it out")
-    if abs(least) <= 1:
-        got = f"got at most {least:g} of {weakest}, {most:g} of {system}"
-        raise InputError(f"values must all be fractions or all percent, {got}", "Write all as fractions")
-    return values.with_columns(pl.col("value") / 100)
+def _scaled(values: pl.DataFrame, requested: str) -> tuple[pl.DataFrame, str]:
+    """Return values as fractions, or as they are where they are neither fractions nor percent, and their scale.
+
+    Raises:
+        InputError: the scales of items differ, or of systems, and ``requested`` says none.
+    """
+    scales = values.group_by("scale", maintain_order=True).agg(pl.col("item").unique(maintain_order=True))
+    if requested != "auto":
+        scale = {"points": POINTS}.get(requested, requested)
+    elif len(scales) > 1 or " " in scales["scale"][0]:
+        raise _refusal("values must have one scale", scales)
+    else:
+        scale = scales["scale"][0]
+        nonzero = values.filter(pl.col("value") != 0).group_by("system").agg(pl.col("value").abs().max(), pl.len())
+        low = nonzero.filter(pl.col("value") <= 1)["system"].sort().to_list()
+        if scale == PERCENT and low and len(low) < len(nonzero):
+            raise InputError(
+                f"values must all be fractions or all percent, got at most 1 of {', '.join(low[:3])}, more of others",
+                "Write --scale=percent if they are percent, or choose others with --systems",
+            )
+    factor = 0.01 if scale == PERCENT else 1.0
+    return values.with_columns(pl.col("value") * factor), scale
+
+
+def _refusal(problem: str, kinds: pl.DataFrame) -> InputError:
+    """Return an error that names kinds of items, columns kind and ``item``, and chooses those of the largest kind."""
+    kinds = kinds.sort(pl.col("item").list.len(), descending=True, maintain_order=True)
+    got = "; ".join(f"{kind} of {_listed(items)}" for kind, items in kinds.iter_rows())
+    names = ",".join(item.replace(",", "?").replace("'", "?") for item in kinds["item"][0])
+    remedies = [f"choose some, such as --items='{names}'"] if len(kinds["item"][0]) > 1 else []
+    remedies += ["write --scale=percent or --scale=fraction"] if "scale" in kinds.columns else []
+    remedy = ", or ".join(remedies) or "write the values of one kind"
+    return InputError(f"{problem}, got {got}", f"{remedy[0].upper()}{remedy[1:]}")
+
+
+def _listed(items: Sequence[str]) -> str:
+    return ", ".join(items[:6]) + (f" and {len(items) - 6} more" if len(items) > 6 else "")
 
 
 def _scored(found: Found, metric: str) -> Iterator[pl.DataFrame]:
@@ -116,22 +154,34 @@ def _scored(found: Found, metric: str) -> Iterator[pl.DataFrame]:
             continue
         yield scores.select(
             system=pl.lit(run.system), group=pl.lit(collection), item="query_id", family=pl.lit(None, pl.String),
-            sample=pl.lit(""), metric="measure", value="value",
+            sample=pl.lit(""), metric="measure", value="value", scale=pl.lit(FRACTION), sign=pl.lit(0, pl.Int8),
         )  # fmt: skip
 
 
-def _sign(metric: str) -> int:
-    try:
-        return sign_of(metric)
-    except InputError:
-        return 1
+def _sign(values: pl.DataFrame, metric: str, *, lower: bool) -> int:
+    """Return 1 if higher is better, else -1: of our measures by the measure, else by option, or by names of items.
+
+    Raises:
+        InputError: names say that lower is better of some items, and not of others.
+    """
+    with contextlib.suppress(InputError):
+        return -1 if lower else sign_of(metric)
+    signs = {*values["sign"].unique()}
+    other = 1 if lower else 0
+    if -1 in signs and any(sign >= other for sign in signs):
+        kind = pl.when(pl.col("sign") < 0).then(pl.lit("lower is better")).otherwise(pl.lit("higher is better"))
+        raise _refusal(
+            "items must agree in what is better",
+            values.group_by(kind=kind, maintain_order=True).agg(pl.col("item").unique(maintain_order=True)),
+        )
+    return -1 if lower or -1 in signs else 1
 
 
 def _chosen(values: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
     """Return the values of the chosen systems and items, by names with ``*``; an item is also chosen by its task."""
     for patterns, names in ((recipe.systems, ("system",)), (recipe.items, ("item", "group"))):
         known = sorted({text for name in names for text in values[name]})
-        matches = {pattern: fnmatch.filter(known, pattern) for pattern in patterns}
+        matches = {pattern: [name for name in known if is_called(name, pattern)] for pattern in patterns}
         for pattern, of_pattern in matches.items():
             if not of_pattern:
                 raise InputError(f"no {names[0]} is called {pattern!r}", nearest(pattern, known))
@@ -154,7 +204,7 @@ def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
         raise InputError(
             f"{row['system']} has two values of {row['item']!r}", "Give each system a name, or leave one out"
         )
-    families = values.select("item", "family").drop_nulls().unique("item")
+    families = values.select("group", "item", "family").drop_nulls().unique(["group", "item"])
     of_queries = values.filter(pl.col("group") != "")["system"].n_unique()
     if 0 < of_queries < values["system"].n_unique():
         task = pl.when(pl.col("group") == "").then("item").otherwise("group")
@@ -165,24 +215,34 @@ def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
 
 
 def _units(values: pl.DataFrame, families: pl.DataFrame, family: str) -> pl.Series:
-    """Return the resampling unit of each item; queries are units of their own."""
-    items, known = values["item"], dict(families.iter_rows())
+    """Return the resampling unit of each item: its family; else an item of a collection is a unit of its own."""
+    own = values.select(pl.concat_str("group", "item", separator="\0")).to_series()
+    known = {(group, item): of for group, item, of in families.iter_rows()}
     column = {"type": "type", "domain": "domains", "auto": "" if known else "type"}.get(family)
-    if column:
-        known = dict(pl.read_csv(DATA / "mteb-tasks.csv").select("task", column).iter_rows())
-    if column and family != "auto" and (unknown := sorted({*items} - known.keys())):
+    tasks = values["group"].n_unique() == 1
+    if column and tasks:
+        table = pl.read_csv(DATA / "mteb-tasks.csv").select("task", column)
+        known = {("", task): of for task, of in table.iter_rows()}
+    if column and family != "auto" and (unknown := sorted({*values["item"]} - {task for _, task in known})):
         raise InputError(f"{len(unknown)} items are no tasks of MTEB, such as {unknown[0]!r}", "Write --family=none")
-    if family == "none" or values["group"].n_unique() > 1:
-        return items
-    return pl.Series([known.get(item, _PARTS if item.startswith(_PARTS) else item) for item in items])
+    if family == "none":
+        return own
+    keys = zip(values["group"] if not column else [""] * len(values), values["item"], own, strict=True)
+    return pl.Series([
+        known.get((group, item), _PARTS if tasks and item.startswith(_PARTS) else unit) for group, item, unit in keys
+    ])  # fmt: skip
 
 
-def _standing(frame: pl.DataFrame, notes: Sequence[str]) -> Table:
+def _standing(frame: pl.DataFrame, notes: Sequence[str], scale: str) -> Table:
     """Return the table of systems (:meth:`pipeline.measure.board.Board.standing`)."""
+    factor = 1 if scale == POINTS else 100
 
     def cell(row: Mapping[str, Any], name: str) -> Cell | None:
-        value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-        return None if value is None else Cell(value, low, high, best=name == "mean" and row["rank"] == 1)
+        of = 100 if name == "borda" else factor
+        ends = [
+            None if row[f"{name}{end}"] is None else row[f"{name}{end}"] * of / 100 for end in ("", "_low", "_high")
+        ]
+        return None if ends[0] is None else Cell(*ends, best=name == "mean" and row["rank"] == 1)
 
     lines = [
         TableRow(row["system"], (
@@ -202,7 +262,9 @@ def _short(letters: str) -> str:
     return letters if len(letters) <= _LETTERS else f"{letters[:3]}…{letters[-1]}"
 
 
-def _notes(made: Board, found: Found, cells: pl.DataFrame, metric: str, recipe: Recipe) -> Iterator[str]:
+def _notes(
+    made: Board, found: Found, cells: pl.DataFrame, metric: str, scale: str, recipe: Recipe
+) -> Iterator[str]:  # fmt: skip
     """Yield what was read, what the items are, and what the columns say."""
     kinds = ", ".join(f"{kind} ({count:,})" for kind, count in found.kinds.items())
     left_out = f" Left out: {len(found.skipped)}, with reasons in the last table." if found.skipped else ""
@@ -213,38 +275,52 @@ def _notes(made: Board, found: Found, cells: pl.DataFrame, metric: str, recipe: 
     samples = f" A value is the mean of {made.samples:.3g} samples." if made.samples > 1 else ""
     whole = cells["system"].n_unique() * cells.select("group", "item").n_unique()
     lacking = f" {whole - len(cells):,} of {whole:,} values are missing: {_MISSING[recipe.missing]}"
-    yield f"{items:,} items{of_groups}, {units}.{samples}{lacking if whole > len(cells) else ''}"
+    yield f"{items:,} items{of_groups}, {units}.{samples}{lacking if whole > len(cells) else ''}{_named(made)}"
     yield (
-        "Percent [95% interval]. Rank: its interval leaves out the places of significantly better and worse systems. "
-        f"Systems that share a letter do not differ significantly: paired permutation tests of all {made.pairs:,} "
-        f"pairs, {_CORRECTED[recipe.correction]}, p < {ALPHA:g}. Mean rank and Borda (percent of the other systems "
-        "that it is above) are over items. Items that decide: the fewest without which the system is level with the "
-        "first. Items needed: as many as show the difference with power .8 at the level of the first step of Holm's "
-        "correction, if they are like these; not tested."
+        f"{_READ_AS[scale]} [95% interval]. Rank: its interval leaves out the places of significantly better and worse "
+        f"systems. Systems that share a letter do not differ significantly: paired permutation tests of all "
+        f"{made.pairs:,} pairs, {_CORRECTED[recipe.correction]}, p < {ALPHA:g}. Mean rank and Borda (percent of the "
+        "other systems that it is above) are over items. Items that decide: the fewest without which the system is "
+        "level with the first. Items needed: as many as show the difference with power .8 at the level of the first "
+        "step of Holm's correction, if they are like these; not tested."
     )
-    if made.least_p >= ALPHA:
-        units = counted(made.units, "unit")
-        yield f"{units} cannot show any difference: the least corrected p-value is {made.least_p:.2g}."
+    yield from made.remarks()
 
 
-def _findings(made: Board, frame: pl.DataFrame) -> list[str]:
+def _named(made: Board) -> str:
+    """Return the items by name if they are few; all are in the table of items."""
+    named = pl.concat_str("group", "item", separator=" ").str.strip_chars()
+    names = made.items.select(named).to_series().to_list()
+    return f" Items: {', '.join(names)}." if len(names) <= _SHOWN else ""
+
+
+def _items(made: Board) -> Table:
+    """Return the table of all items that count, with the units that are resampled together."""
+    frame = made.items.select("item", collection="group", unit=pl.col("unit").str.replace("\0", " ", literal=True))
+    note = f"All {len(frame):,} items are in items.csv." if len(frame) > _LISTED else ""
+    return frame_table("items", "Items that count", frame, [note] if note else [], shown=frame.head(_LISTED))
+
+
+def _findings(made: Board, frame: pl.DataFrame, scale: str) -> list[str]:
+    factor = 1 if scale == POINTS else 100
     first, second = made.systems[:2]
     row, others, tied = frame.row(1, named=True), len(frame) - 1, int((~made.apart[0, 1:]).sum())
     verdict = f"does not differ significantly from {tied}" if tied else "differs significantly from each"
     neighbours = sum(bool(made.apart[index, index + 1]) for index in range(others))
     sentences = [
         f"{first} has the best mean of {len(frame)} systems over {len(made.items):,} items, "
-        f"{100 * abs(row['behind']):.1f} points from {second}; it {verdict} of the {others} others.",
+        f"{factor * abs(row['behind']):.1f} points from {second}; it {verdict} of the {others} others.",
         f"{neighbours} of {others} neighbouring ranks differ significantly.",
     ]
     return sentences + [f"Without {row['left_out']} of the items, {second} is level with it."] * bool(row["left_out"])
 
 
-def _deciding(made: Board) -> Table:
+def _deciding(made: Board, scale: str) -> Table:
     """Return the items that give most to the first system over the second."""
     frame, (first, second) = made.deciding(), made.systems[:2]
+    points = pl.col("difference") * (1 if scale == POINTS else 100)
     shown = frame.head(_SHOWN).select(
-        item=pl.concat_str("group", "item", separator=" ").str.strip_chars(), difference=pl.col("difference") * 100,
+        item=pl.concat_str("group", "item", separator=" ").str.strip_chars(), difference=points,
         share=pl.col("share") * 100, without="leader",
     ).rename({"without": "first without it"})  # fmt: skip
     note = f"The items that give most to {first} over {second}: points, and percent of the difference of means."

@@ -1,0 +1,123 @@
+"""Numbers in the columns of tables that people write: percent, thousands, spreads, marks, and the scale of a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from pipeline.sources.tables import NULLS
+
+FRACTION, PERCENT, POINTS = "fraction", "percent", "points"
+"""Scales of a column: from 0 to 1, from 0 to 100, or neither, such as Elo or words a second."""
+
+MISSING = ("", "-", "–", "—", "--", "---", "…", "...", "?", *map(str.casefold, NULLS))
+"""What tables write where there is no value, in lower case."""
+
+_CELL = re.compile(
+    r"[~≈]?\s*(?P<number>[+\-−]?(?:\d[\d,]*\.?\d*|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>\\?%)?"
+    r"(?:\s*(?:±|\+/-|\+-|\\pm)\s*[\d.,]+\s*\\?%?)?(?:\s*[(\[][^()\[\]]*[)\]])?[\s*†‡§¶▲▼↑↓⬆⬇️]*"
+)
+"""A number, perhaps with a percent sign, its spread, a remark in brackets, and marks."""
+
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_DECIMALS = re.compile(r"[+-]?(\d*,\d{1,2}|0?,\d+|\d+,\d{4,})")
+_ERRORS = re.compile(
+    r"(?i)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse)([\W_].*)?|.*[↓⬇].*"
+)
+_GAINS = re.compile(
+    r"(?i)(.*[\W_])?(acc|accuracy|f1|em|map|mrr|ndcg\w*|recall\w*|precision|bleu|rouge\w*|consisten\w*|correct\w*|answer\w*"
+    r"|success|win|pass@?\d*)([\W_].*)?|.*[↑⬆].*"
+)
+
+
+_ROWS = 3
+"""Least rows and columns in which the mean of others is told."""
+
+
+class Numbers(NamedTuple):
+    """The numbers of a column.
+
+    Attributes:
+        values: float64, null where there is none.
+        percent: whether a cell has a percent sign.
+        odd: cells that are no number.
+        problem: why the column cannot be read as a whole; empty if it can.
+    """
+
+    values: pl.Series
+    percent: pl.Series
+    odd: Sequence[str]
+    problem: str = ""
+
+
+def numbers_of(column: pl.Series) -> Numbers | None:
+    """Return the numbers of a column of texts or numbers; None if most cells are something else."""
+    if column.dtype.is_numeric():
+        return Numbers(column.cast(pl.Float64).fill_nan(None), pl.repeat(False, len(column), eager=True), ())
+    if column.dtype != pl.String:
+        return None
+    text = column.str.strip_chars(" *_`")
+    given = text.is_not_null() & ~text.str.to_lowercase().is_in(MISSING)
+    plain = text.cast(pl.Float64, strict=False)
+    if (plain.is_not_null() == given).all() and given.any():
+        return Numbers(plain.fill_nan(None), pl.repeat(False, len(text), eager=True), ())
+    found = [_CELL.fullmatch(cell) if is_given else None for cell, is_given in zip(text, given, strict=True)]
+    odd = [cell for cell, match, is_given in zip(text, found, given, strict=True) if is_given and match is None]
+    if not given.any() or 2 * len(odd) >= given.sum():
+        return None
+    texts = [match and match["number"].replace("−", "-") for match in found]
+    decimal, problem = _decimal(filter(None, texts))
+    read = [text and float(text.replace(",", decimal)) for text in texts] if not problem else [None] * len(texts)
+    percent = [bool(match and match["percent"]) for match in found]
+    return Numbers(pl.Series(read, dtype=pl.Float64), pl.Series(percent, dtype=pl.Boolean), odd, problem)
+
+
+def _decimal(texts: Iterable[str]) -> tuple[str, str]:
+    """Return what a comma stands for in a column (a point, or nothing between thousands), or why that is unclear."""
+    cells = [*texts]
+    commas = [text for text in cells if "," in text]
+    thousands = [text for text in commas if _THOUSANDS.fullmatch(text)]
+    decimals = [text for text in commas if _DECIMALS.fullmatch(text)]
+    if len(thousands) == len(commas):
+        return "", ""
+    if len(decimals) == len(commas) and not any("." in text for text in cells):
+        return ".", ""
+    other = next((text for text in commas if text not in decimals), next((text for text in cells if "." in text), ""))
+    return "", f"{commas[0]!r} and {other!r} tell thousands and decimals apart no more"
+
+
+def sign_of_name(name: str) -> int:
+    """Return -1 if a name says that lower is better (``WER``, ``↓``), 1 that higher is (``Accuracy``), else 0."""
+    return -1 if _ERRORS.fullmatch(name.strip()) else 1 if _GAINS.fullmatch(name.strip()) else 0
+
+
+def scale_of(values: pl.Series, percent: pl.Series, *, may_exceed: bool = False) -> str:
+    """Return the scale of a column, or ``percent and fraction`` if some cells alone have percent signs.
+
+    ``may_exceed``: of an error rate, values over 1 may be fractions; then the median decides.
+    """
+    sizes = values.abs()
+    most = float(sizes.max() or 0)
+    if percent.any():
+        bare = sizes.filter(~percent & (sizes > 0))
+        mixed = not bare.is_empty() and bare.max() <= 1 < (sizes.filter(percent).min() or 0)
+        return f"{PERCENT} and {FRACTION}" if mixed else PERCENT
+    if may_exceed:
+        return FRACTION if float(sizes.median() or 0) <= 1 else PERCENT if most <= 1_000 else POINTS
+    return FRACTION if most <= 1 + 1e-9 else PERCENT if most <= 100 + 1e-9 else POINTS
+
+
+def mean_of_others(columns: np.ndarray) -> int | None:
+    """Return the column, float64 ``[rows, columns]``, that is the rounded mean of all others in three rows or more."""
+    known = columns[~np.isnan(columns).any(axis=1)]
+    count = columns.shape[1]
+    if len(known) < _ROWS or count < _ROWS:
+        return None
+    means = (known.sum(axis=1, keepdims=True) - known) / (count - 1)
+    rounding = np.where(np.abs(known).max(axis=0) <= 1, 0.0051, 0.051)
+    (found,) = np.nonzero((np.abs(known - means) <= rounding).all(axis=0) & (np.ptp(known, axis=0) > 0))
+    return int(found[0]) if len(found) == 1 else None
