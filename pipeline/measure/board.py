@@ -235,11 +235,11 @@ def board(
 
 
 def _sharing(known: npt.NDArray[np.bool_], names: Sequence[str]) -> str:
-    """Return a remedy that works: the systems that share most values, of which ``known`` is bool ``[systems, items]``."""
+    """Return a remedy that works: systems that share most values; ``known`` is bool ``[systems, items]``."""
     blocks = [known[:, known[system]].all(axis=1) for system in range(len(names)) if known[system].sum() > 1]
     most = max(blocks, key=lambda block: (block.sum() > 1, known[block].all(axis=0).sum() * block.sum()), default=None)
-    if most is None or most.sum() < 2:  # noqa: PLR2004
-        return "Give results of the same items"
+    if most is None or most.sum() < 2:
+        return "Give results of more items"
     chosen = ",".join(name.replace(",", "?") for name, is_in in zip(names, most, strict=True) if is_in)
     return f"Choose systems that share items, such as --systems='{chosen}'"
 
