@@ -26,7 +26,7 @@ from pipeline.sources.documents import first_record
 from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import FileRelease, Paper, papers_of
 from pipeline.sources.records import StrictTally, Tally, read_records
-from pipeline.sources.tables import read_table
+from pipeline.sources.tables import open_table
 from pipeline.sources.triples import DOCUMENT, QUERY
 
 IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
@@ -211,8 +211,8 @@ def _first(record: _Text, names: Sequence[str]) -> tuple[Any, str]:
 def _rows(tally: Tally) -> Iterator[_Text]:
     """Yield the rows of a table: id and text, or id, title and text; a header is recognised by its first name."""
     names = (*_IDS, *QUERY[:-1], *DOCUMENT[:-1])
-    for row in read_table(tally, lambda first: first[0].casefold() in names, header=False, nulls=frozenset()):
-        cells = [*row.values()]
+    table = open_table(tally, lambda first: first[0].casefold() in names, header=False)
+    for tally.line, cells in table.rows:
         if len(cells) in (2, 3):
             yield _Text(cells[0], title=cells[1] if len(cells) == 3 else None, text=cells[-1])
         else:

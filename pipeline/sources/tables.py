@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -152,25 +152,38 @@ def _scored(dialect: Dialect, lines: Iterator[str]) -> tuple[Dialect, int, int]:
     return dialect._replace(width=width), most - bad if width > 1 else -1, bad
 
 
-def read_table(
+class Table(NamedTuple):
+    """A table.
+
+    Attributes:
+        names: of its columns; None: it has no header.
+        separator: between its cells.
+        rows: line, from 1, and cells of the rows that can be read.
+    """
+
+    names: list[str] | None
+    separator: str
+    rows: Iterator[tuple[int, list[str]]]
+
+
+def open_table(
     tally: Tally,
     is_header: Callable[[Sequence[str]], bool] | None = None,
     *,
     header: bool = True,
-    nulls: Collection[str] = NULLS,
-) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table as texts by column, missing values (``nulls``) as empty texts.
+    dialect: Dialect | None = None,
+) -> Table:
+    """Return the rows of a table.
 
     The first row that ``is_header`` has the names of the columns, also behind a ``#``. Without one, and with
-    ``header``, it is the first row, behind titles and comments (``#``), of as many cells as most; else the columns are
-    ``0``, ``1`` and so on, which white space may separate. A row with more cells than names, or with a broken quote, is
-    dropped; cells that it lacks are empty.
+    ``header``, it is the first row, behind titles and comments (``#``), of as many cells as most; else there are no
+    names, and white space may separate columns. A row with more cells than names, or with a broken quote, is dropped.
 
     Raises:
         InputError: a column occurs twice; the file is another kind of text.
         CorruptError: the file is truncated or damaged.
     """
-    dialect = dialect_of(tally, spaces=not header)
+    dialect = dialect or dialect_of(tally, spaces=not header)
     if tally.says_dialect:
         _say_once(tally.path, dialect)
     rows = _rows(tally, dialect)
@@ -186,7 +199,21 @@ def read_table(
         rows = (numbered for numbered in rows if _is_data(numbered[1]) or len(numbered[1]) == dialect.width > 1)
     elif twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise InputError(f"{tally.path} must have each column once, got {min(twice)!r} twice", "Rename one of them")
-    return _named(rows, names, nulls, tally)
+    return Table(names, dialect.separator, _readable(rows, names, tally))
+
+
+def read_table(
+    tally: Tally, is_header: Callable[[Sequence[str]], bool] | None = None, *, header: bool = True
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table (:func:`open_table`) as texts by column, without a header by number: ``0``, ``1``...
+
+    Missing values, and cells that a row lacks, are empty texts.
+    """
+    names, _, rows = open_table(tally, is_header, header=header)
+    for tally.line, row in rows:
+        cells = ["" if cell in NULLS else cell for cell in row]
+        columns = [*map(str, range(len(row)))] if names is None else names
+        yield dict(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=False))
 
 
 def _plain(row: Sequence[str]) -> list[str]:
@@ -198,22 +225,20 @@ def _is_data(row: Sequence[str]) -> bool:
     return not row[0].startswith("#")
 
 
-def _named(
-    rows: Iterator[tuple[int, list[str]]], names: Sequence[str] | None, nulls: Collection[str], tally: Tally
-) -> Iterator[dict[str, Any]]:
-    """Yield rows by the names of their columns, None: their numbers."""
+def _readable(
+    rows: Iterable[tuple[int, list[str]]], names: Sequence[str] | None, tally: Tally
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows that can be read, but repetitions of the header, and drop the others."""
     for tally.line, row in rows:
         text = "\t".join(row)
-        columns = [*map(str, range(len(row)))] if names is None else names
         if row[0] == _TOO_LONG:
             tally.drop("line_too_long")
         elif NOT_UTF8.search(text):
             tally.drop("bad_utf8", text.encode("utf-8", "surrogateescape"))
-        elif any(row[len(columns) :]):
-            tally.drop("bad_columns", f"{len(row)} cells, {len(columns)} columns")
-        elif row != names:  # files that were put together repeat their header
-            cells = ["" if cell in nulls else cell for cell in row]
-            yield dict(zip(columns, [*cells, *[""] * (len(columns) - len(cells))], strict=False))
+        elif names is not None and any(row[len(names) :]):
+            tally.drop("bad_columns", f"{len(row)} cells, {len(names)} columns")
+        elif row != names:
+            yield tally.line, row
 
 
 def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
@@ -222,6 +247,9 @@ def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     A quote without end drops its line alone: the lines behind it are read again, and have to be whole rows.
     """
     lines = _Seen().lines_of(tally.path, tally.allow_truncated, tally.of_papers)
+    if dialect.separator == _SPACES:
+        yield from ((number, words) for number, line in enumerate(lines, 1) if (words := line.split()))
+        return
     waiting, taken = deque[str](), list[str]()
     number = again_until = 0
 

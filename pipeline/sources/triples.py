@@ -8,7 +8,6 @@ of a TREC file says that they are percent-encoded. ``.gz`` may follow each endin
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
 import itertools
 import math
@@ -24,9 +23,9 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.text import unescape
-from pipeline.sources.content import MAX_LINE, read_blocks, read_lines
-from pipeline.sources.records import open_parquet
-from pipeline.sources.tables import SEPARATORS
+from pipeline.sources.content import read_blocks, read_lines
+from pipeline.sources.records import Tally, open_parquet
+from pipeline.sources.tables import SEPARATORS, Dialect, open_table
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
 DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "paper_id", "pid", "doc", "document")
@@ -126,7 +125,7 @@ def _errors(path: Path, form: Form) -> Iterator[None]:
         raise InputError(error.what, f"Write or fetch the {form.name} again") from error
     except FileNotFoundError as error:
         raise InputError(f"there is no file {path}", form.remedy) from error
-    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError, csv.Error) as error:
+    except (OSError, EOFError, ValueError, ArithmeticError, RuntimeError, LookupError) as error:
         raise InputError(f"the {form.name} {path} cannot be read ({str(error)[:200]})", form.remedy) from error
 
 
@@ -138,20 +137,38 @@ def _check_size(path: Path, form: Form, needed: float, memory: float) -> None:
         )
 
 
+class _Strict(Tally):
+    """Refuses a row that cannot be read."""
+
+    def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
+        """Refuse a row."""
+        what = f"{self.path}:{self.line} must be a whole row in UTF-8, got {reason}: {excerpt!r:.80}"
+        raise InputError(what, "Correct it, or convert the file")
+
+
 def _text(path: Path, form: Form, memory: float) -> Triples:
-    """Return the lines of a TREC file or of a table."""
-    separator, lines = _columns(path)
-    number, first = next(lines, (0, []))
-    width, header = len(first), _header_of(first, form)
-    if not header:
-        lines = itertools.chain([(number, first)] if first else [], lines)
-    elif not (named := [role for role in form.numbers if role in header]):
-        what = f"{path}:{number} must name a column of {next(iter(form.numbers))}s, got {' '.join(first)!r:.90}"
+    """Return the lines of a TREC file or of a table.
+
+    A table ends in ``.csv`` or ``.tsv``, or has a first line without white space; else white space separates columns.
+    """
+    first = next((line or b"" for _, line in read_lines(path) if not (line or b"").startswith(b"#")), b"")
+    many = max(first.count(separator.encode()) for separator in SEPARATORS) > 1
+    is_table = _ending(path) in ("csv", "tsv") or (many and len(first.split()) == 1)
+    tally = _Strict(path)
+    names, separator, lines = open_table(
+        tally, lambda row: bool(_header_of(row, form)), header=False, dialect=None if is_table else Dialect(" ")
+    )
+    header = _header_of(names, form) if names else {}
+    named = [role for role in form.numbers if role in header]
+    if names and not named:
+        what = f"{path}:1 must name a column of {next(iter(form.numbers))}s, got {' '.join(names)!r:.90}"
         raise InputError(what, form.line[1])
+    first_row = next(lines, None)
+    width = len(first_row[1]) if first_row else 0
 
     def rows() -> Iterator[Row]:
         size = 0
-        for number, words in lines:
+        for number, words in itertools.chain([first_row] if first_row else [], lines):
             size += sum(map(len, words)) + len(words)
             _check_size(path, form, size * _MEMORY_FACTORS["text"], memory)
             try:
@@ -168,49 +185,6 @@ def _text(path: Path, form: Form, memory: float) -> Triples:
 
     may_be_ranks = named[0] == "rank" if header else width == 3
     return Triples(rows(), lambda number, *_: f"{path}:{number}", may_be_ranks)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number, text) of the lines that are not blank; InputError if one is not UTF-8 and no comment."""
-    for number, line in read_lines(path):
-        text = line or b""
-        try:
-            yield number, text.decode(errors="replace" if text.startswith(b"#") else "strict").rstrip("\r")
-        except UnicodeDecodeError as error:
-            raise InputError(f"{path}:{number} must be a text in UTF-8, got {line!r:.90}", "Convert it") from error
-
-
-def _columns(path: Path) -> tuple[str, Iterator[tuple[int, list[str]]]]:
-    """Return what separates the columns of a text (empty: white space), and (line number, cells) of its rows.
-
-    A table (``.csv``, ``.tsv``, or a first line without white space) has tabs, commas, semicolons or bars; its cells in
-    quotes may contain these and line ends.
-    """
-    lines = _lines(path)
-    number, first = next((line for line in lines if not line[1].startswith("#")), (0, ""))
-    lines = itertools.chain([(number, first)] if first else [], lines)
-    separator = max(SEPARATORS, key=first.count)
-    is_table = _ending(path) in ("csv", "tsv") or (len(first.split()) == 1 and first.count(separator) > 1)
-    if not is_table or separator not in first:
-        return "", ((number, line.split()) for number, line in lines if not line.startswith("#"))
-    return separator, _cells(lines, separator)
-
-
-def _cells(lines: Iterable[tuple[int, str]], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row with the number of its first line."""
-    numbers = list[int]()
-
-    def texts() -> Iterator[str]:
-        for number, line in lines:
-            numbers.append(number)
-            yield f"{line}\n"
-
-    quote = None if separator == "\t" else '"'
-    csv.field_size_limit(MAX_LINE)
-    for cells in csv.reader(texts(), delimiter=separator, quotechar=quote, skipinitialspace=True):
-        if not cells[0].startswith("#"):
-            yield numbers[0], cells if len(cells) > 1 else cells[0].split()
-        numbers.clear()
 
 
 def _ending(path: Path) -> str:

@@ -252,7 +252,7 @@ def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path:
     latin.write_bytes("query_id,paper_id,label\nä,b,1\n".encode("latin-1"))
     read = ("judge", "read", "--draw", folder.name, "--labels")
     assert f"{empty} holds no data" in one_line_error(mdcr(root, *read, str(empty)))
-    assert "must be a text in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
+    assert "must be a whole row in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
     assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
