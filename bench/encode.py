@@ -39,7 +39,6 @@ from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
 from pipeline.encode.network import BATCH_TOKENS, slow_on_cpu
 from pipeline.encode.tokenise import token_batches
-from pipeline.encode.transformer import TransformerEncoder
 from pipeline.sources.synthetic import Synthetic
 
 SHAPES = {
@@ -129,7 +128,7 @@ def pyserini(folder: Path, pooling: str, length: int, device: str, compute: str)
 def ours(folder: Path, pooling: str, length: int, device: str, compute: str) -> Encode:
     options = f"template=title-sep-abstract,pooling={pooling},max_length={length},normalise=false,compute={compute}"
     resources = Resources(workers=torch.get_num_threads(), device=device)
-    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), resources).encode
+    return registry.resolve(f"{folder}:{options}").load(None, resources).encode
 
 
 class Contender:
@@ -203,7 +202,7 @@ def measure(name: str, texts: list[Text], options: argparse.Namespace, room: Pat
             run[key].run(slice(start, start + size))
     for contender in run.values():
         contender.close()
-    encoder = TransformerEncoder.load(registry.resolve(f"{folder}:max_length={length}"), Resources(device=device))
+    encoder = registry.resolve(f"{folder}:max_length={length}").load(None, Resources(device=device))
     tokens = padded = 0
     for start in range(0, len(texts), size):
         prepared = encoder.prepare(texts[start : start + size])

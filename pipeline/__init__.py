@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.api import Workspace, open  # noqa: A004
+    from pipeline.encode.kinds import register as register_kind
     from pipeline.encode.names import register as register_encoder
     from pipeline.measure.design import Draws
     from pipeline.measure.measures import measure as register_measure
@@ -34,6 +35,7 @@ _WHERE = {
     "register_measure": "measure.measures:measure",
     "register_source": "sources.registry:register",
     "register_encoder": "encode.names:register",
+    "register_kind": "encode.kinds:register",
     "register_study": "studies.base:register",
     "Source": "sources.registry",
 }
@@ -52,6 +54,7 @@ __all__ = [
     "open",
     "plot",
     "register_encoder",
+    "register_kind",
     "register_measure",
     "register_source",
     "register_study",

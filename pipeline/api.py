@@ -369,14 +369,13 @@ class Workspace:
 
     def _store(self, pool: PoolView, system: str, precision: str | None) -> tuple[Task, VectorStore]:
         """Return the task that embeds the papers of a pool by one encoder, and the store it published into."""
-        from pipeline.encode.views import whole
         from pipeline.stages.embed import embed_tasks, store_of
         from pipeline.stages.systems import encoders, parse_systems
 
         models = encoders(parse_systems(system, precision))
         if len(models) != 1:
             raise InputError(f"the system must be one encoder, got {system}", 'Name one, such as "scincl"')
-        task = embed_tasks(self._corpus_of(pool.task), pool.task, whole(models[0]))["paper"]
+        task = embed_tasks(self._corpus_of(pool.task), pool.task, models[0].whole())["paper"]
         if not self.runner.published(task):
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return task, store_of(self.runner.make(task))

@@ -181,7 +181,7 @@ def stub() -> Iterator[None]:
     stub.install()
     stub.StubEncoder.encoded, stub.StubEncoder.limit = 0, None
     yield
-    stub.kinds.unregister("stub")
+    del stub.kinds.KINDS["stub"]
 
 
 @pytest.fixture(autouse=True)

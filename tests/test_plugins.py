@@ -43,14 +43,18 @@ def test_the_examples_of_the_page_work_in_commands(tmp_path: Path) -> None:
         "corpus --source tabbed --input . --corpus mine",
         "show measures",
         "models",
+        "corpus --source synthetic --papers 300 --corpus made --workers 1",
+        "eval --corpus made --model letters:alphabet=etaoin --size all --queries 5 --samples 1 --format csv",
         "evaluate --run a.run --qrels qrels.trec --measures first-hit --format csv",
     )
     ended = elsewhere([command.split() for command in commands], root, env)
-    assert [result.returncode for result in ended] == [0] * 4, [result.stderr for result in ended]
-    built, measures, models, printed = (result.stdout for result in ended)
+    assert [result.returncode for result in ended] == [0] * 6, [result.stderr for result in ended]
+    built, measures, models, _, encoded, printed = (result.stdout for result in ended)
     assert re.search(r"kept +40", built)
     assert "first-hit" in measures
     assert "minilm-128" in models
+    assert "letters" in models
+    assert ",letters:alphabet=etaoin," in encoded
     row = next(line for line in printed.splitlines() if ",first-hit," in line)
     assert "0.5" in row
 

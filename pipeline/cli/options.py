@@ -23,8 +23,8 @@ from pipeline.core.task import Executor, Task
 from pipeline.core.workspace import find_corpus, find_corpus_folder
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.encode import hub
+from pipeline.encode.model import Role
 from pipeline.encode.names import parse
-from pipeline.encode.spec import Role
 from pipeline.stages.bm25 import stored_terms_tasks
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.embed import stored_tasks

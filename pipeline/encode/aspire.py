@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.core.resources import Resources
 from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode.base import Composite, Encoded, in_order, totals
-from pipeline.encode.spec import AspireSpec, Role
+from pipeline.encode.kinds import Aspire
+from pipeline.encode.model import Model, Role
 from pipeline.encode.tokenise import Span, Tokens
 
 _ABBREVIATIONS = frozenset(
@@ -40,12 +42,12 @@ class SentenceTokeniser:
     """Several vectors a text, one a sentence (a :class:`pipeline.encode.tokenise.Tokeniser`).
 
     Args:
-        spec: gives the maximum number of tokens.
+        model: gives the maximum number of tokens.
         tokenizer: a fast tokenizer.
     """
 
-    def __init__(self, spec: AspireSpec, tokenizer: Any) -> None:
-        self._limit, self._tokenizer = spec.max_tokens, tokenizer
+    def __init__(self, model: Aspire, tokenizer: Any) -> None:
+        self._limit, self._tokenizer = model.max_tokens, tokenizer
 
     def __call__(self, texts: Sequence[Text], role: Role) -> Tokens:
         """Return the tokens of texts; an ad-hoc query has sentences but no title."""
@@ -93,6 +95,11 @@ class SentencesEncoder(Composite):
         batches = list(self._parts[0].finish(sentences))
         positions, vectors = in_order(batches, self.dimension)
         yield Encoded(np.repeat(np.arange(len(counts)), counts)[positions], vectors, len(counts), *totals(batches))
+
+
+def load_sentences(model: Model, _fit: None, resources: Resources) -> SentencesEncoder:
+    """Load the text encoder of a model of kind ``sentences``."""
+    return SentencesEncoder([part.load(None, resources) for part in model.parts])
 
 
 def split_sentences(text: str) -> list[str]:

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.core.errors import InputError, StageError
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode.spec import Role
+from pipeline.encode.model import Model, Role
 
 Matrix = npt.NDArray[np.float32]
 
@@ -34,6 +35,13 @@ class Encoded(NamedTuple):
     tokens: int = 0
     padded: int = 0
     truncated: int = 0
+
+
+class Pair(NamedTuple):
+    """A query and a paper as a reranker reads them: one string each."""
+
+    query: str
+    paper: str
 
 
 class NotFiniteError(StageError):
@@ -123,6 +131,11 @@ class MeanEncoder(Composite):
         vectors: Matrix = np.stack([vectors for _, vectors in ordered]).mean(axis=0, dtype=np.float32)
         tokens, padded, truncated = zip(*map(totals, batches), strict=True)
         yield Encoded(ordered[0][0], vectors, len(vectors), sum(tokens), sum(padded), max(truncated))
+
+
+def load_mean(model: Model, _fit: None, resources: Resources) -> MeanEncoder:
+    """Load the parts of a model of kind ``mean``."""
+    return MeanEncoder([part.load(None, resources) for part in model.parts])
 
 
 def totals(batches: Sequence[Encoded]) -> tuple[int, int, int]:

@@ -199,24 +199,16 @@ def peft_base(folder: Path) -> Checkpoint:
         StageError: it is not in the cache, and the hub cannot be reached.
     """
     optional("peft", f"the adapter in {folder}", "train")
-    config, home = _peft(folder), _home(folder, MODEL)
-    if (home / MODEL.config).is_file() and any((home / name).is_file() for name in MODEL.weights):
+    base = _peft(folder).get("base_model_name_or_path") or ""
+    named, home = Path(base).expanduser(), _home(folder, MODEL)
+    if (home / MODEL.config).is_file() and (beside := [n for n in MODEL.weights if (home / n).is_file()]):
+        raise InputError(f"{folder} holds a PEFT adapter beside {beside[0]}", "Move one of them to another folder")
+    if not base or (named.is_dir() and _peft(named)):
         raise InputError(
-            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {config['peft_type']}) beside the weights of a whole "
-            "model, which sentence-transformers 5 and 6 read differently",
-            f"Move the adapter or {', '.join(MODEL.weights)} to another folder",
-        )
-    base = config.get("base_model_name_or_path") or ""
-    if not base:
-        raise InputError(
-            f"{folder} holds a PEFT adapter ({ADAPTER.config}, {config['peft_type']}) that names no base",
+            f"{folder} holds a PEFT adapter whose base must be a whole model, got {base or 'none'}",
             "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
         )
-    named = Path(base).expanduser()
-    found = local(named) if named.is_dir() else find(base, config.get("revision") or "main")
-    if _peft(found.folder):
-        raise InputError(f"the base of {folder} must be a whole model, got an adapter ({base})", "Merge that one first")
-    return found
+    return local(named) if named.is_dir() else find(base, _peft(folder).get("revision") or "main")
 
 
 def configuration(folder: Path) -> Mapping[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 from pipeline.core.config import SHORT_ID
 from pipeline.data import DATA
 from pipeline.encode import hub, kinds, names
+from pipeline.encode.model import Model
 from pipeline.encode.names import Name
 from pipeline.encode.registry import entry_name
-from pipeline.encode.spec import Model
 
 _SHOWN_ELSEWHERE = ("hub", "revision", "package", "adapter", "adapter_revision", "licence", "exclusions")
 """Keys of an entry that are fields of :class:`KnownModel`."""
@@ -162,7 +162,7 @@ def trainings(text: str) -> dict[str, Training]:
 def _may_be_trained(base: str, entry: Mapping[str, Any]) -> bool:
     if not entry:
         return base.partition(":")[0] not in ("bm25", *names.BASELINES) and not base.isdecimal()
-    return kinds.find(entry.get("kind", "transformer")).fit is None
+    return not kinds.find(entry.get("kind", "transformer")).fitter
 
 
 def recorded(model: Model) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def of_model(model: Model) -> dict[str, Training]:
     """Return the training data of a model, by name; that of a folder is unknown if ``mdcr train`` did not make it."""
     if model.parts:
         return {name: training for part in model.parts for name, training in of_model(part).items()}
-    weights = model.adapter or model.checkpoint
+    weights = model.adapter_files or model.files
     return (_of_folder(weights.folder) if weights and not weights.hub else {}) or trainings(model.name)
 
 

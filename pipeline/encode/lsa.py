@@ -30,12 +30,14 @@ from pipeline.core.errors import InputError
 from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import schema_of
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import TEXT_CHARS, Corpus, Text
 from pipeline.encode.base import Encoded, Encoder, Matrix
-from pipeline.encode.spec import LsaSpec, Role, WordsSpec
+from pipeline.encode.kinds import Fitted, Lsa, Words
+from pipeline.encode.model import Role
 
 _BLOCK = 4_096
 """Maximum texts of a block, which has at most :data:`TEXT_CHARS` characters."""
@@ -105,23 +107,30 @@ class WordsEncoder(LsaEncoder):
         return counts
 
 
-def fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
+def load(model: Fitted, fit: Artifact | None, _resources: Resources) -> LsaEncoder:
+    """Open the encoder of a published fit."""
+    if fit is None:
+        raise TypeError(f"{model.name} is loaded from the artifact of its fit")
+    return (WordsEncoder if isinstance(model, Words) else LsaEncoder).open(fit)
+
+
+def fit(model: Lsa | Words, corpus: Corpus, out: Workdir) -> Counts:
     """Fit an encoder on a sample of ``corpus`` and write it into ``out``. The sample depends on ids and seed alone.
 
     Raises:
         InputError: the corpus has no two papers that share a term, or gensim, which trains word vectors, is not there.
     """
-    if isinstance(spec, WordsSpec):
+    if isinstance(model, Words):
         optional("gensim", "words", "facets")
-    texts = _sample(corpus, spec)
-    terms, counts = _frequent_terms(texts, spec)
+    texts = _sample(corpus, model)
+    terms, counts = _frequent_terms(texts, model)
     frequency = np.bincount(counts.indices, minlength=len(terms))
     idf = _idf(len(texts), frequency).astype(np.float32)
-    if isinstance(spec, WordsSpec):
-        idf = idf if spec.weights == "tfidf" else np.ones_like(idf)
-        vectors = _word_vectors(spec, texts, terms)
+    if isinstance(model, Words):
+        idf = idf if model.weights == "tfidf" else np.ones_like(idf)
+        vectors = _word_vectors(model, texts, terms)
     else:
-        dimension, seed = min(spec.dimension, *counts.shape), int(generator(spec.seed, "lsa svd").integers(2**31))
+        dimension, seed = min(model.dimension, *counts.shape), int(generator(model.seed, "lsa svd").integers(2**31))
         with threadpoolctl.threadpool_limits(1):
             vectors = randomized_svd(_tfidf(counts, idf), dimension, n_iter=2, random_state=seed)[2].T
     out.arrow("terms.arrow", pa.table([pa.array(terms), frequency, idf], _TERMS), _TERMS)
@@ -132,15 +141,15 @@ def fit(spec: LsaSpec | WordsSpec, corpus: Corpus, out: Workdir) -> Counts:
     return {"papers": len(texts), "terms": len(terms), "dimension": vectors.shape[1]}
 
 
-def _word_vectors(spec: WordsSpec, texts: Sequence[str], terms: npt.NDArray[Any]) -> Matrix:
+def _word_vectors(model: Words, texts: Sequence[str], terms: npt.NDArray[Any]) -> Matrix:
     """Return the vectors of terms, ``[terms, dimension]``, trained on texts."""
     from gensim.models import Word2Vec
 
     vocabulary, sentences = frozenset(terms), _Sentences(texts)
-    model = Word2Vec(vector_size=spec.dimension, window=spec.window, min_count=1, seed=spec.seed, workers=1)
-    model.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # gensim's keep and discard
-    model.train(sentences, total_examples=len(texts), epochs=spec.epochs)
-    return np.stack([model.wv[term] for term in terms])
+    trained = Word2Vec(vector_size=model.dimension, window=model.window, min_count=1, seed=model.seed, workers=1)
+    trained.build_vocab(sentences, trim_rule=lambda word, *_: 2 if word in vocabulary else 1)  # keep, discard
+    trained.train(sentences, total_examples=len(texts), epochs=model.epochs)
+    return np.stack([trained.wv[term] for term in terms])
 
 
 class _Sentences:
@@ -153,21 +162,21 @@ class _Sentences:
         return map(self._analyse, self._texts)
 
 
-def _sample(corpus: Corpus, spec: LsaSpec | WordsSpec) -> list[str]:
-    """Return the texts of a random sample of at most ``spec.sample`` papers and :data:`_SAMPLE_CHARS` characters."""
-    chosen = smallest(priorities(corpus.attributes["key"], spec.seed, f"{spec.kind} sample"), spec.sample)
-    rows = np.sort(chosen[next(slices(corpus.characters(chosen), spec.sample, _SAMPLE_CHARS), slice(0))])
+def _sample(corpus: Corpus, model: Fitted) -> list[str]:
+    """Return the texts of a random sample of at most ``model.sample`` papers and :data:`_SAMPLE_CHARS` characters."""
+    chosen = smallest(priorities(corpus.attributes["key"], model.seed, f"{model.kind} sample"), model.sample)
+    rows = np.sort(chosen[next(slices(corpus.characters(chosen), model.sample, _SAMPLE_CHARS), slice(0))])
     texts = list[str]()
-    with Progress(len(rows), f"{spec.kind}: terms", "papers") as progress:
+    with Progress(len(rows), f"{model.kind}: terms", "papers") as progress:
         for block in corpus.texts(rows, _BLOCK):
             texts += map(_joined, block)
             progress.add(len(block))
     return texts
 
 
-def _frequent_terms(texts: Sequence[str], spec: LsaSpec | WordsSpec) -> tuple[npt.NDArray[Any], csr_matrix]:
+def _frequent_terms(texts: Sequence[str], model: Fitted) -> tuple[npt.NDArray[Any], csr_matrix]:
     """Return the terms that occur in at least two texts, and their counts, CSR ``[texts, terms]``."""
-    counter = _counter(min_df=2, max_features=spec.vocabulary)
+    counter = _counter(min_df=2, max_features=model.vocabulary)
     try:
         counts = counter.fit_transform(texts)
     except ValueError as error:

@@ -9,7 +9,7 @@
 A base is any other text: ``scincl``, ``hf:org/name``, ``bm25:tuned``, ``run:FILE``, a path. Only a text with a slash is
 a path, so no name depends on what a folder holds; the path of a folder is a base, whatever its characters. After a name
 with options, ``word=text`` is a further option, unless the text is a system or holds a colon or a slash: then ``word``
-is the label of the next system. A setting that names a file (:attr:`pipeline.encode.kinds.Kind.locators`) is always an
+is the label of the next system. A setting that names a file (:class:`pipeline.encode.model.Model`) is always an
 option.
 """
 
@@ -30,7 +30,7 @@ from pipeline.core.door import require
 from pipeline.core.errors import InputError, require_known
 from pipeline.encode import hub, kinds
 
-HUB, MTEB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "mteb:", "vectors:", "cross:", "maxsim:", "run:"
+HUB, VECTORS, CROSS, MAXSIM, RUN = "hf:", "vectors:", "cross:", "maxsim:", "run:"
 """Prefixes of bases that are neither entries nor folders."""
 
 RERANKERS = (CROSS, MAXSIM)
@@ -196,8 +196,8 @@ def register(name: str, **entry: Any) -> None:
 def entries() -> dict[str, Mapping[str, Any]]:
     """Return the entries of ``models.toml`` and of the registered kinds, by name."""
     table = dict(_file()) | _REGISTERED
-    for kind in kinds.registered():
-        table |= {name: {"kind": kind.name, **entry} for name, entry in kind.models.items()}
+    for kind in kinds.KINDS.values():
+        table |= {name: {"kind": kind.kind, **entry} for name, entry in kind.entries.items()}
     return table
 
 
@@ -250,14 +250,14 @@ def _option(piece: str, is_option: bool) -> tuple[str, str] | None:
     if match is None:
         return None
     key, value = match[1], match[2].strip()
-    is_option = is_option or any(key in kind.locators for kind in kinds.registered())
+    is_option = is_option or any(key in kind.locators for kind in kinds.KINDS.values())
     return (key, value) if is_option or not (re.search("[:/]", value) or is_name(value)) else None
 
 
 def _shorten_paths(name: Name) -> Name:
-    prefix = next(prefix for prefix in (VECTORS, *RERANKERS, HUB, MTEB, "") if name.base.startswith(prefix))
+    prefix = next(prefix for prefix in (VECTORS, *RERANKERS, HUB, "") if name.base.startswith(prefix))
     path = name.base.removeprefix(prefix)
-    is_path = prefix == VECTORS or (prefix == "" and "/" in path) or (prefix not in (HUB, MTEB) and _is_path(path))
+    is_path = prefix == VECTORS or (prefix == "" and "/" in path) or (prefix != HUB and _is_path(path))
     options = tuple((key, _last_folder(value) if _is_path(value) else value) for key, value in name.options)
     return replace(name, base=prefix + _last_folder(path) if is_path else name.base, options=options)
 

@@ -30,7 +30,7 @@ from pipeline.core.resources import gpu_number, keep_freed_memory
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, shape
 from pipeline.encode.base import Encoded
-from pipeline.encode.spec import Precision
+from pipeline.encode.model import Precision
 from pipeline.encode.tokenise import Batch, Tokens, token_batches
 
 BATCH_TOKENS = {"cpu": 1, "cuda": 12_288}
@@ -44,8 +44,8 @@ _UNUSED = ("pooler.",)
 """Prefixes of weights that a checkpoint may lack, since the last layer's states do not depend on them."""
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-SAMPLE = Text("A title", "An abstract with a word that no vocabulary has: \ue000.")
-"""Text of the first test of a loaded network."""
+PROBE = (Text("A title", "An abstract with a word that no vocabulary has: \ue000."), Text("Long", "a word " * 300))
+"""Texts that a loaded network is tried out on; the second is longer than most networks read."""
 
 _LONGEST = 300
 """Maximum characters of a library's message in ours."""
@@ -124,9 +124,10 @@ class Network(ABC):
         }
 
     def try_out(self, prepared: Tokens) -> None:
-        """Compute one text to find mismatched parts or non-finite values before the corpus is read."""
-        if not all(np.isfinite(batch.vectors).all() for batch in self.finish(prepared)):
-            raise InputError("the weights of the model give NaN or infinity", "Download it again or use float32")
+        """Compute some texts to find mismatched parts or non-finite values before the corpus is read."""
+        vectors = np.concatenate([batch.vectors for batch in self.finish(prepared)])
+        if vectors.size < len(prepared.ids) or not np.isfinite(vectors).all():
+            raise InputError("the weights of the model give no numbers, NaN or infinity", "Download it again")
 
     def finish(self, prepared: Tokens) -> Iterator[Encoded]:
         """Yield vectors, longest texts first; if a batch does not fit in memory, it and later batches are halved.

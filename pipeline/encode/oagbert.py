@@ -18,8 +18,9 @@ from transformers import BertTokenizerFast, PreTrainedTokenizerFast, RobertaPreL
 
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
-from pipeline.encode.network import OPTIONS, SAMPLE, check_vocabulary, loading, torch_device
-from pipeline.encode.spec import MODULES, Model, OagbertSpec, TransformerSpec
+from pipeline.encode.kinds import Oagbert, Transformer
+from pipeline.encode.model import MODULES
+from pipeline.encode.network import OPTIONS, PROBE, check_vocabulary, loading, torch_device
 from pipeline.encode.transformer import TransformerEncoder
 
 _RENAMED = (
@@ -52,18 +53,23 @@ class Pooled(nn.Module):  # type: ignore[misc]
         return {**features, "sentence_embedding": output.pooler_output}
 
 
-def load(model: Model, resources: Resources) -> TransformerEncoder:
+def load(model: Oagbert, _fit: None, resources: Resources) -> TransformerEncoder:
     """Return the encoder of a folder of cogdl; InputError if it cannot be loaded."""
-    if not isinstance(model.spec, OagbertSpec) or model.checkpoint is None:
-        raise TypeError(f"{model.name} is not an OAG-BERT")
-    folder, spec = model.checkpoint.folder, model.spec
+    folder = model.ready()
     with loading(folder):
-        module = _open(folder, second_position=spec.version == 2)
-        reads = TransformerSpec("", "", "title-space-abstract", MODULES, spec.max_length, spec.compute)
+        module = _open(folder, second_position=model.version == 2)
+        reads = Transformer(
+            checkpoint="",
+            revision="",
+            template="title-space-abstract",
+            pooling=MODULES,
+            max_length=model.max_length,
+            compute=model.compute,
+        )
         encoder = TransformerEncoder(
             reads, [module], module.tokenizer, torch_device(resources.device), resources.workers
         )
-        encoder.try_out(encoder.prepare([SAMPLE]))
+        encoder.try_out(encoder.prepare(PROBE))
     return encoder
 
 

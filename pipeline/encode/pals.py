@@ -19,7 +19,7 @@ from transformers.models.bert.modeling_bert import BertLayer
 
 from pipeline.core.errors import InputError
 from pipeline.encode import shape
-from pipeline.encode.spec import PALS
+from pipeline.encode.model import PALS
 
 _TENSORS = int(transformers.__version__.partition(".")[0]) > 4
 """Whether a layer returns a tensor; transformers 4 wraps it in a tuple."""

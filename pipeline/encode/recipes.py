@@ -1,4 +1,4 @@
-"""Recipes turn a paper into the string that an encoder reads. They come from a model's folder or MTEB. No torch.
+"""Recipes turn a paper into the string that an encoder reads. They come from a model's folder. No torch.
 
 The named templates are those of the model cards (SPECTER: Cohan et al. 2020; SciNCL: Ostendorff et al. 2022; SPECTER2
 and control codes: Singh et al. 2023; sentence-transformers: Reimers and Gurevych 2019; E5: Wang et al. 2022).
@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.core.errors import InputError, require_known
-from pipeline.core.install import optional, pip
+from pipeline.core.install import pip
 from pipeline.core.progress import say
 from pipeline.encode import hub, shape
-from pipeline.encode.spec import FIELD_MARK, MODULES, TEMPLATES, Role, TransformerSpec
+from pipeline.encode.model import FIELD_MARK, MODULES, TEMPLATES, Role
 
 if TYPE_CHECKING:
     from pipeline.corpus.reader import Text
+    from pipeline.encode.kinds import Transformer
 
 _PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
 _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
-"""Distances by their names in sentence-transformers and MTEB."""
+"""Distances by their names in sentence-transformers."""
 _LENGTH = 512
 UNLIMITED = 2**31 - 1
 _MULTI_VECTOR = 6
@@ -33,20 +33,20 @@ _PLAIN = "Give a model that needs no such setting"
 _RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
-def render(text: Text, role: Role, spec: TransformerSpec, tokenizer: Any) -> str:
+def render(text: Text, role: Role, model: Transformer, tokenizer: Any) -> str:
     """Return the string that an encoder reads; for an ad-hoc query, the query prefix and its raw text."""
     if role == "query":
-        return spec.query_prefix + text.title
+        return model.query_prefix + text.title
     separator = tokenizer.sep_token or ""
-    if spec.template == "title-sep-abstract":
-        return spec.paper_prefix + text.title + separator + text.abstract
-    if spec.template == "title-space-abstract":
-        return spec.paper_prefix + " ".join(match for match in text if match)
-    if spec.template == "fields-sep":
+    if model.template == "title-sep-abstract":
+        return model.paper_prefix + text.title + separator + text.abstract
+    if model.template == "title-space-abstract":
+        return model.paper_prefix + " ".join(match for match in text if match)
+    if model.template == "fields-sep":
         fields = [field.strip() for field in (text.title, *text.abstract.split(FIELD_MARK))]
-        return spec.paper_prefix + f" {separator} ".join(field for field in fields if field)
+        return model.paper_prefix + f" {separator} ".join(field for field in fields if field)
     parts = {"title": text.title, "abstract": text.abstract, "sep": separator, "eos": tokenizer.eos_token or ""}
-    return spec.paper_prefix + _PART.sub(lambda match: parts[match[1]] or match[2] or "", spec.template)
+    return model.paper_prefix + _PART.sub(lambda match: parts[match[1]] or match[2] or "", model.template)
 
 
 def check_template(template: str) -> None:
@@ -189,71 +189,4 @@ def _described(folder: Path, kind: str) -> Any:
     return values
 
 
-def of_mteb(name: str, task: str = "") -> dict[str, Any]:
-    """Return the settings of ``mteb.get_model_meta``: commit, distance, prompts, length (Muennighoff et al. 2023).
-
-    They are named as in ``models.toml``; the folder gives modules and all other settings. With a ``task``,
-    ``prompt_names`` lists names of prompts by role, of which the first that exists counts.
-
-    Raises:
-        InputError: mteb is not installed, does not know the model or the task, or has no commit of the model.
-    """
-    mteb = optional("mteb", f"mteb:{name}")
-    try:
-        meta = mteb.get_model_meta(name)
-    except (KeyError, ValueError) as error:
-        raise InputError(f"mteb has no model {name!r}", f"Write hf:{name} to take the recipe of its folder") from error
-    if not meta.revision:
-        raise InputError(f"mteb has no commit of {name}, so no weights that can be named", "Choose another model")
-    settings: dict[str, Any] = {"hub": meta.name, "revision": meta.revision, "licence": str(meta.license or "")}
-    similarity = getattr(meta.similarity_fn_name, "value", meta.similarity_fn_name)
-    if similarity in _DISTANCES:
-        settings["distance"] = _DISTANCES[similarity]
-    loading = meta.loader_kwargs or {}
-    prompts = loading.get("model_prompts") or {}
-    for key, role in (("paper_prefix", "document"), ("query_prefix", "query")):
-        if role in prompts:
-            settings[key] = prompts[role]
-    for key, mteb_key in (("dimension", "embed_dim"), ("max_length", "max_seq_length")):
-        if loading.get(mteb_key):
-            settings[key] = loading[mteb_key]
-    loader = getattr(meta.loader, "__name__", str(meta.loader))
-    not_supported = sorted(loading.keys() - _TAKEN) + ([f"loader {loader}"] if loader not in _LOADERS else [])
-    if not_supported:
-        say_once(
-            f"mteb:{name}: not taken from mteb: {', '.join(not_supported)}; vectors may differ from a published score's"
-        )
-    if task:
-        from pipeline.sources.mteb import find_task  # here, because it brings a client of HTTP
-
-        task_metadata = find_task(task).metadata
-        roles = ("query", "document")
-        if loader == _INSTRUCT:
-            prompts = {f"{task}-{role}": _instruction(mteb, task_metadata, role, loading) for role in roles}
-        kind = task_metadata.type
-        names = {role: (f"{task}-{role}", task, f"{kind}-{role}", kind, role) for role in roles}
-        settings |= {"prompts": prompts, "prompt_names": names}
-    return settings
-
-
 say_once = functools.cache(say)
-
-_INSTRUCT = "InstructSentenceTransformerModel"
-_LOADERS = ("SentenceTransformerEncoderWrapper", "sentence_transformers_loader", _INSTRUCT)
-_TAKEN = {"model_prompts", "embed_dim", "max_seq_length", "instruction_template", "apply_instruction_to_passages"}
-_TAKEN |= {"prompts_dict", "prompt_priority", "trust_remote_code", "model_kwargs", "torch_dtype", "attn_implementation"}
-"""Loading options of mteb that we apply, or that affect only the precision of vectors."""
-
-
-def _instruction(mteb: Any, task: Any, role: str, loading: Mapping[str, Any]) -> str:
-    """Return the instruction that mteb's wrapper of a model puts before a text."""
-    if role == "document" and not loading.get("apply_instruction_to_passages", True):
-        return ""
-    base = mteb.models.abs_encoder
-    settings = {name: loading[name] for name in ("instruction_template", "prompts_dict") if name in loading}
-    priority = loading.get("prompt_priority")
-    settings |= {"prompt_priority": [base.PromptSource.from_str(source) for source in priority]} if priority else {}
-    wrapper = type("Wrapper", (base.AbsEncoder,), {**settings, "encode": None})()
-    for name, value in settings.items():
-        setattr(wrapper, name, value)
-    return str(wrapper.get_task_instruction(task, mteb.types.PromptType(role)))

@@ -12,11 +12,10 @@ from typing import Any
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import Positive, convert
 from pipeline.encode import hub, kinds, names, recipes
+from pipeline.encode.model import Model
 from pipeline.encode.names import Name
-from pipeline.encode.spec import MeanSpec, Model, Quantise, VectorsSpec
-from pipeline.encode.views import WHOLE, VectorTransform
 
-_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompt_names", "prompts")
+_NO_OPTION = ("checkpoint", "content", "folder", "hub", "kind", "package", "place", "prompts")
 """Settings of an entry that a user cannot override."""
 
 _FACTS = ("dimensions", "exclusions", "licence", "parameters", "source", "trained_on", "trained_until")
@@ -54,7 +53,7 @@ def _resolve(typed: Name, defaults: Mapping[str, str], *, reranker: bool = False
         base, options = _encoder(typed).base, _options(typed)
         if typed.parts is not None:
             return _mean(typed.parts, options, defaults)
-        entry = {key: value for key, value in _entry(base, options.get("task", "")).items() if key not in _FACTS}
+        entry = {key: value for key, value in _entry(base).items() if key not in _FACTS}
         if "parts" in entry:
             of_parts = dict(defaults) | {key: options.pop(key) for key in ("compute", "template") if key in options}
             model = _mean(tuple(map(Name, entry["parts"])), options, of_parts)
@@ -64,26 +63,22 @@ def _resolve(typed: Name, defaults: Mapping[str, str], *, reranker: bool = False
         kind = kinds.find(entry.pop("kind", "transformer"))
         if kind.reranks and not reranker:
             raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
-        options = {key: value for key, value in defaults.items() if kind.takes(key)} | options
+        options = {key: value for key, value in defaults.items() if key in kind.settings()} | options
         changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-        name = _format_name(base, changed)
-        settings = {**entry, **options}
-        view = WHOLE if kind.reranks else _view(settings, kind)
+        name, settings = _format_name(base, changed), {**entry, **options}
+        truncate_dim = 0 if kind.reranks or "dimension" in kind.settings() else _dimension(settings)
         if "encoder" in settings:  # of sentences
             settings["encoder"] = resolve(settings["encoder"])
-        model = kind.resolve(name, settings)
+        model = kind.of(name, settings)
         stem, query = _stem(base, changed, model), _format_name(query, options) if query else model.query
         if model.recipe:
             recipes.say_once(f"{name}: {model.recipe}")
-        return dataclasses.replace(model, view=view, stem="" if stem == name else stem, query=query)
+        return dataclasses.replace(model, truncate_dim=truncate_dim, stem="" if stem == name else stem, query=query)
 
 
-def _view(settings: dict[str, Any], kind: kinds.Kind | None = None) -> VectorTransform:
-    """Remove the settings of a view of stored vectors from ``settings``; return the view."""
-    dimension = 0
-    if "dimension" in settings and not (kind and kind.takes("dimension")):
-        dimension = convert(settings.pop("dimension"), Positive, "dimension")
-    return VectorTransform(dimension, convert(settings.pop("quantise", ""), Quantise, "quantise"))
+def _dimension(settings: dict[str, Any]) -> int:
+    """Remove the number of components of stored vectors that are compared from ``settings``; return it, 0: all."""
+    return int(convert(settings.pop("dimension"), Positive, "dimension")) if "dimension" in settings else 0
 
 
 def kind_of(text: str) -> str:
@@ -115,17 +110,17 @@ def _format_name(base: str, options: Mapping[str, str]) -> str:
 def _stem(base: str, options: Mapping[str, str], model: Model) -> str:
     """Return a name that does not depend on where the weights lie or how the hub id is written."""
     portable = dict(options)
-    if model.adapter and not model.adapter.hub:
-        portable["adapter"] = _local_name(model.adapter)
-    if "weights" in portable and model.checkpoint:
-        portable["weights"] = _local_name(model.checkpoint)
+    if model.adapter_files and not model.adapter_files.hub:
+        portable["adapter"] = _local_name(model.adapter_files)
+    if "weights" in portable and model.files:
+        portable["weights"] = _local_name(model.files)
     if base.startswith(names.HUB):
         base = entry_name(base)
-    elif isinstance(model.spec, VectorsSpec):
-        base = f"vectors-{model.spec.content.removeprefix('sha256:')[:8]}"
+    elif isinstance(model, kinds.Vectors):
+        base = f"vectors-{model.content.removeprefix('sha256:')[:8]}"
         portable.pop("queries", None)
-    elif base not in names.entries() and not base.startswith(names.MTEB) and model.checkpoint:
-        base = _local_name(model.checkpoint)
+    elif base not in names.entries() and model.files:
+        base = _local_name(model.files)
     return _format_name(base, portable)
 
 
@@ -136,8 +131,8 @@ def entry_name(base: str) -> str:
     return next(matches, base) if base.startswith(names.HUB) else base
 
 
-def _local_name(checkpoint: hub.Checkpoint) -> str:
-    return f"local-{checkpoint.revision.removeprefix('sha256:')[:8]}"
+def _local_name(files: hub.Checkpoint) -> str:
+    return f"local-{files.revision.removeprefix('sha256:')[:8]}"
 
 
 def _mean(averaged: Sequence[Name], options: dict[str, str], defaults: Mapping[str, str]) -> Model:
@@ -146,30 +141,28 @@ def _mean(averaged: Sequence[Name], options: dict[str, str], defaults: Mapping[s
         raise InputError(f"{typed} must name its encoders without labels", "Label the whole: mine=mean(/one,/two)")
     parts = tuple(_resolve(name, defaults) for name in averaged)
     distances = {part.distance for part in parts}
-    unsuitable = any(part.multi_vector or not kinds.find(part.spec.kind).accelerated for part in parts)
+    unsuitable = any(part.multi_vector or not part.accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unsuitable:
         raise InputError(
             f"{typed} must average transformers with one vector a paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
-    view = _view(remaining := dict(options))
-    spec = kinds.build_spec(MeanSpec, {**remaining, "parts": tuple(part.spec for part in parts)})
+    truncate_dim = _dimension(remaining := dict(options))
     name = _format_name(f"mean({','.join(part.name for part in parts)})", options)
     query = f"mean({','.join(part.query or part.name for part in parts)})" if any(part.query for part in parts) else ""
     query = _format_name(query, options) if query else ""
     stem = _format_name(f"mean({','.join(part.key for part in parts)})", options)
-    return Model(name, spec, parts[0].distance, parts=parts, query=query, stem=stem, view=view)
+    found = {"distance": parts[0].distance, "query": query, "stem": stem, "truncate_dim": truncate_dim}
+    return kinds.Mean.built(name, remaining, parts=parts, **found)
 
 
-def _entry(base: str, task: str = "") -> dict[str, Any]:
+def _entry(base: str) -> dict[str, Any]:
     entries = names.entries()
     if base in entries:
         return dict(entries[base])
     if base.startswith(names.HUB):
         entry = entries.get(entry_name(base), {"hub": base.removeprefix(names.HUB)})
         return {key: value for key, value in entry.items() if key != "package"}
-    if base.startswith(names.MTEB):
-        return recipes.of_mteb(base.removeprefix(names.MTEB), task)
     if base.startswith(names.VECTORS):
         path = base.removeprefix(names.VECTORS)
         return {"kind": "vectors", "place": path, "distance": "l2", "missing": "error", "storage": "float32"}

@@ -16,9 +16,10 @@ import torch
 from torch import nn
 
 from pipeline.core.resources import Resources
-from pipeline.encode.base import Encoded, in_order
-from pipeline.encode.network import SAMPLE, Network, load_saved, loading, torch_device
-from pipeline.encode.spec import CrossSpec, Model, Pair
+from pipeline.encode.base import Encoded, Pair, in_order
+from pipeline.encode.kinds import Cross
+from pipeline.encode.kinds import MaxSim as MaxSimModel
+from pipeline.encode.network import PROBE, Network, load_saved, loading, torch_device
 from pipeline.encode.tokenise import Batch, Tokens
 
 _AT_A_TIME = 64
@@ -37,28 +38,12 @@ class CrossEncoder(Network):
     output = "scores"
 
     def __init__(
-        self, spec: CrossSpec, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int
+        self, model: Cross, modules: Sequence[Any], activation: nn.Module, device: torch.device, workers: int
     ) -> None:
-        self._spec, self._tokenizer, self._activation = spec, modules[0].tokenizer, activation
+        self._model, self._tokenizer, self._activation = model, modules[0].tokenizer, activation
         super().__init__(
-            modules, self._tokenizer, device, compute=spec.compute, longest=spec.max_length, workers=max(workers, 1)
+            modules, self._tokenizer, device, compute=model.compute, longest=model.max_length, workers=max(workers, 1)
         )
-
-    @classmethod
-    def load(cls, model: Model, resources: Resources) -> CrossEncoder:
-        """Load a model's weights and tokenizer.
-
-        Raises:
-            InputError: the device does not exist, or the checkpoint cannot be loaded.
-            StageError: the weights are not on this machine, and the hub cannot be reached.
-        """
-        checkpoint: Any = model.checkpoint
-        device, folder = torch_device(resources.device), checkpoint.ready()
-        loaded = load_saved(sentence_transformers.CrossEncoder, folder, "sequence-classification")
-        with loading(folder):
-            encoder = cls(cast("CrossSpec", model.spec), [*loaded], loaded.activation_fn, device, resources.workers)
-            encoder.try_out(encoder.prepare([Pair(*SAMPLE)]))
-        return encoder
 
     def extra_inputs(self, batch: Batch, tokens: Tokens) -> dict[str, Any]:
         """Return token types, if the model reads them: the text, 0 or 1, of each token."""
@@ -83,11 +68,11 @@ class CrossEncoder(Network):
 
         The tokenizer does not truncate: it would also return each overflow of one text with each of the other.
         """
-        ids, types, max_length = list[list[int]](), list[list[int]](), self._spec.max_length
+        ids, types, max_length = list[list[int]](), list[list[int]](), self._model.max_length
         for start in range(0, len(pairs), _AT_A_TIME):
             block = pairs[start : start + _AT_A_TIME]
             encoding = self._tokenizer(
-                [self._spec.prompt + pair.query for pair in block],
+                [self._model.prompt + pair.query for pair in block],
                 [pair.paper for pair in block],
                 return_attention_mask=False,
                 verbose=False,
@@ -110,18 +95,6 @@ class MaxSim:
     def __init__(self, encoder: Any, workers: int) -> None:
         self._encoder, self._workers = encoder, max(workers, 1)
 
-    @classmethod
-    def load(cls, model: Model, resources: Resources) -> MaxSim:
-        """Load a model's weights and tokenizer; raises as :meth:`CrossEncoder.load`."""
-        spec: Any = model.spec
-        checkpoint: Any = model.checkpoint
-        device, folder = torch_device(resources.device), checkpoint.ready()
-        loaded = load_saved(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
-        with loading(folder):
-            encoder = cls(loaded.to(device, getattr(torch, spec.compute)), resources.workers)
-            in_order(encoder.scores([Pair(*SAMPLE)]), 1)
-        return encoder
-
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision and threads."""
         compute = str(self._encoder[0].model.dtype).removeprefix("torch.")
@@ -135,6 +108,31 @@ class MaxSim:
             vectors = _encode(self._encoder.encode_query, queries), _encode(self._encoder.encode_document, papers)
             scores = self._encoder.similarity_pairwise(*vectors).float().cpu().numpy()
             yield Encoded(np.arange(start, start + len(queries)), scores[:, None], len(queries))
+
+
+def load_cross(model: Cross, _fit: None, resources: Resources) -> CrossEncoder:
+    """Load a model's weights and tokenizer.
+
+    Raises:
+        InputError: the device does not exist, or the checkpoint cannot be loaded.
+        StageError: the weights are not on this machine, and the hub cannot be reached.
+    """
+    device, folder = torch_device(resources.device), model.ready()
+    loaded = load_saved(sentence_transformers.CrossEncoder, folder, "sequence-classification")
+    with loading(folder):
+        encoder = CrossEncoder(model, [*loaded], loaded.activation_fn, device, resources.workers)
+        encoder.try_out(encoder.prepare([Pair(*text) for text in PROBE]))
+    return encoder
+
+
+def load_maxsim(model: MaxSimModel, _fit: None, resources: Resources) -> MaxSim:
+    """Load a model's weights and tokenizer; raises as :func:`load_cross`."""
+    device, folder = torch_device(resources.device), model.ready()
+    loaded = load_saved(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
+    with loading(folder):
+        encoder = MaxSim(loaded.to(device, getattr(torch, model.compute)), resources.workers)
+        in_order(encoder.scores([Pair(*text) for text in PROBE]), 1)
+    return encoder
 
 
 def _encode(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> list[Any]:

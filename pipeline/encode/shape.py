@@ -1,12 +1,12 @@
-"""The JSON files of a model folder, checked before anything uses them. No torch."""
+"""What the JSON files of a model folder say; what they must say, the library that loads them checks. No torch."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, TypedDict
-
-import msgspec
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from pipeline.core.errors import InputError
 
@@ -14,82 +14,41 @@ AGAIN = "Save or download the model again"
 
 CODE = "Use a model of transformers itself, or import its vectors with vectors:FILE"
 
-_Count = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-_Layers = Annotated[int, msgspec.Meta(ge=1, lt=10_000)]
+_LAYERS = 10_000
+"""Most layers of a network; a library makes as many as a configuration says, whatever the weights have."""
 
 
-class _Nested(TypedDict, total=False):
-    activation_fn: str | None
-    max_length: _Count
-
-
-class Settings(TypedDict, total=False):
-    """Types of the keys, in any file, that we read or that decide the size of a network; others may have any value."""
-
-    # config.json of a network; bias also of PEFT
-    architectures: list[str] | None
-    num_labels: int | None
-    id2label: dict[str, Any] | None
-    max_position_embeddings: int | None
-    num_hidden_layers: _Layers | None
-    sentence_transformers: _Nested | None
-    sbert_ce_default_activation_function: str | None
-    bias: bool | Literal["none", "all", "lora_only"]
-    # tokenizer_config.json, tokenizer.json, index of sharded weights
-    model_max_length: float | None
-    truncation: _Nested | bool | None
-    weight_map: dict[str, str]
-    # modules.json, sentence_bert_config.json, config_sentence_transformers.json; pals also of config.json
-    type: str
-    path: str
-    max_seq_length: int | None
-    do_lower_case: bool | None
-    model_type: str
-    prompts: dict[str, str | None] | None
-    default_prompt_name: str | None
-    similarity_fn_name: str | None
-    activation_fn: str | None
-    template: str
-    pooling: str
-    adapter: str
-    pals: str | bool
-    normalise: bool
-    # adapter_config.json, adapter_fusion_config.json
-    config: dict[str, Any]
-    peft_type: str | None
-    base_model_name_or_path: str | None
-    revision: str | None
-    adapter_names: list[str] | str | None
-    name: list[str] | str
+@contextlib.contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Raise InputError, in one line, where a file of a model folder does not say what its reader needs."""
+    try:
+        yield
+    except (AttributeError, KeyError, OSError, TypeError, ValueError) as error:
+        raise InputError(f"{place} holds a malformed file ({type(error).__name__}: {error!s:.200})", AGAIN) from error
 
 
 def read(path: Path) -> Any:
     """Return the content of a JSON file, or an empty mapping if there is no file.
 
     Raises:
-        InputError: it is not JSON in UTF-8, or does not fit :class:`Settings`.
+        InputError: it is not JSON in UTF-8, of another type than the file has, or has too many layers.
     """
-    if not path.is_file():
-        return {}
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(path.read_bytes()) if path.is_file() else {}
         json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
-        msgspec.convert(values, list[Settings] if path.name == MODULE_FILE else Settings)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{path} is malformed: {error}", AGAIN) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})", AGAIN) from error
+    if not isinstance(values, kind := list if path.name == MODULE_FILE and path.is_file() else dict):
+        raise InputError(f"{path} must hold a {kind.__name__}, got {str(values)!r:.80}", AGAIN)
+    layers = values.get("num_hidden_layers") if isinstance(values, dict) else None
+    if isinstance(layers, int) and layers > _LAYERS:
+        raise InputError(f"{path} must have at most {_LAYERS:,} layers, got {layers:,}", AGAIN)
     return values
 
 
 def inside(name: str, path: Path) -> str:
-    """Return ``name``, a relative path in the file ``path``, after checking that it stays inside its folder.
-
-    Raises:
-        InputError: it is absolute, leaves the folder or cannot be a name.
-    """
-    relative = PurePosixPath(name)
-    if relative.is_absolute() or ".." in relative.parts or "\\" in name or not name.isprintable() or len(name) > 200:
+    """Return ``name``, a relative path in the file ``path``; raise InputError if it leaves the folder of the file."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
         raise InputError(f"{path} must name files inside its folder, got {name!r:.80}", AGAIN)
     return name
 

@@ -20,7 +20,7 @@ from pipeline.core.progress import Progress
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Rows, Text
 from pipeline.encode.base import Encoded, Encoder, NotFiniteError, in_order, padding_share
-from pipeline.encode.spec import Role, Storage
+from pipeline.encode.model import Role, Storage
 from pipeline.encode.store import read_vectors, vectors_batch, write_shard
 
 PART_PAPERS = {"cpu": 4_096, "cuda": 65_536}

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Groups, Ints, ranges
-from pipeline.core.errors import CorruptError, StageError
+from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.rng import generator
 from pipeline.core.schema import schema_of
 from pipeline.core.schema import vectors as vectors_schema
@@ -25,11 +25,13 @@ from pipeline.core.segments import SegmentStore
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
-from pipeline.encode.spec import Storage
-from pipeline.encode.views import WHOLE, VectorTransform
+from pipeline.encode.model import Storage
 
 Stored = npt.NDArray[Any]
 """Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
+
+_UNIT = 1e-2
+"""Tolerance of the length of a vector that was normalised before it was stored, also in half precision."""
 
 ROWS = schema_of(row=pa.uint32(), shard=pa.uint16())
 """``rows.arrow``: the rows of a segment's papers, rising, and their corpus shards."""
@@ -50,26 +52,27 @@ class VectorStore(SegmentStore):
     Args:
         folder: the store.
         segments: its artifacts.
-        view: how its vectors are compared.
+        dimension: number of first components that are read; 0: all. Vectors of length 1 are normalised again.
     """
 
     absent = "vector"
     remedy = "Embed their pool: mdcr embed"
 
-    def __init__(self, folder: Path, segments: Iterable[Artifact], view: VectorTransform = WHOLE) -> None:
+    def __init__(self, folder: Path, segments: Iterable[Artifact], dimension: int = 0) -> None:
         super().__init__(folder, segments)
-        self._view = view
+        self._dimension = dimension
 
     @property
     def dimension(self) -> int:
         """Components of a vector.
 
         Raises:
+            InputError: more are asked for than the vectors have.
             StageError: the store holds no vectors.
         """
         for segment in self._segments:
             if len(segment.rows):
-                return self._view.components(int(_opened(segment.artifact, int(segment.numbers[0]))[1].shape[1]))
+                return self._components(_opened(segment.artifact, int(segment.numbers[0]))[1])
         raise StageError(f"{self._folder} holds no vectors", "Embed a pool first: mdcr embed")
 
     def blocks(self, rows: npt.NDArray[np.integer], size: int) -> Iterator[StoredBlock]:
@@ -95,6 +98,14 @@ class VectorStore(SegmentStore):
         vectors = blocks[0].vectors if blocks else np.empty((0, self.dimension), np.float32)
         return Groups(offsets.astype(np.int64), vectors)
 
+    def _components(self, stored: Stored) -> int:
+        """Return the number of components that are read of stored vectors."""
+        if self._dimension > stored.shape[1]:
+            raise InputError(
+                f"dimension must be at most {stored.shape[1]}, got {self._dimension}", "Leave it out for all"
+            )
+        return self._dimension or stored.shape[1]
+
     def _files(self, artifact: Artifact, table: pa.Table) -> tuple[Ints, Ints]:  # noqa: ARG002
         return np.unique(table.column("shard").chunk(0).to_numpy(), return_counts=True)
 
@@ -113,7 +124,7 @@ class VectorStore(SegmentStore):
         destination = np.empty_like(order)
         destination[order] = np.arange(len(order))
         dimension = open_shards[next(iter(pieces))][1].shape[1]
-        vectors = np.empty((len(repeated), self._view.components(dimension)), np.float32)
+        vectors = np.empty((len(repeated), self._components(open_shards[next(iter(pieces))][1])), np.float32)
         start = 0
         for key, positions in pieces.items():
             stored = open_shards[key][1]
@@ -122,9 +133,22 @@ class VectorStore(SegmentStore):
                     f"{self._folder} mixes vectors of {dimension} and {stored.shape[1]} components",
                     "Remove it and embed again",
                 )
-            vectors[_span(destination[start : start + len(positions)])] = self._view(widen(stored[_span(positions)]))
+            vectors[_span(destination[start : start + len(positions)])] = truncated(
+                widen(stored[_span(positions)]), vectors.shape[1]
+            )
             start += len(positions)
         return StoredBlock(repeated[order], vectors)
+
+
+def truncated(vectors: npt.NDArray[np.floating[Any]], dimension: int) -> npt.NDArray[np.floating[Any]]:
+    """Return the first components of vectors ``[n, d]``, those of length 1 normalised again (Kusupati et al. 2022)."""
+    if dimension == vectors.shape[1]:
+        return vectors
+    unit = np.abs(np.linalg.norm(vectors.astype(np.float32), axis=1) - 1) < _UNIT
+    vectors = np.ascontiguousarray(vectors[:, :dimension], np.float32)
+    lengths = np.linalg.norm(vectors, axis=1)
+    vectors[unit] /= np.maximum(lengths[unit], np.finfo(np.float32).tiny)[:, None]
+    return vectors
 
 
 def _opened(segment: Artifact, shard: int) -> tuple[Rows, Stored]:

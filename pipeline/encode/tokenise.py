@@ -14,8 +14,9 @@ import numpy as np
 from pipeline.core.csr import slices
 from pipeline.core.errors import InputError
 from pipeline.corpus.reader import TEXT_CHARS, Text
+from pipeline.encode.kinds import Transformer
+from pipeline.encode.model import Role
 from pipeline.encode.recipes import render
-from pipeline.encode.spec import Role, TransformerSpec
 
 Span = tuple[int, int]
 """Start and end of the tokens that are pooled into one vector."""
@@ -50,16 +51,16 @@ class TextTokeniser:
         InputError: the tokenizer splits a control code, so the pooled position would hold another token.
     """
 
-    def __init__(self, spec: TransformerSpec, tokenizer: Any) -> None:
-        self._spec, self._tokenizer = spec, tokenizer
-        one_token = re.fullmatch(r"cls|position:(\d+)", spec.pooling)
+    def __init__(self, model: Transformer, tokenizer: Any) -> None:
+        self._model, self._tokenizer = model, tokenizer
+        one_token = re.fullmatch(r"cls|position:(\d+)", model.pooling)
         self._position = int(one_token[1] or 0) if one_token else None
-        for prefix in (spec.paper_prefix, spec.query_prefix):
+        for prefix in (model.paper_prefix, model.query_prefix):
             length = len(tokenizer(prefix, add_special_tokens=False)["input_ids"])
             if self._position and prefix and length != self._position:
                 raise InputError(
-                    f"{prefix!r} is {length} tokens of {spec.checkpoint or 'the model'}, but position {self._position} "
-                    "is pooled",
+                    f"{prefix!r} is {length} tokens of {model.checkpoint or 'the model'}, but position "
+                    f"{self._position} is pooled",
                     "Use a model whose tokenizer knows the control code as one token",
                 )
 
@@ -69,9 +70,9 @@ class TextTokeniser:
         sizes = np.array([len(text.title) + len(text.abstract) for text in texts], np.int64)
         for block in slices(sizes, len(texts), TEXT_CHARS):  # the tokenizer keeps truncated tokens during a call
             encoding = self._tokenizer(
-                [render(text, role, self._spec, self._tokenizer) for text in texts[block]],
+                [render(text, role, self._model, self._tokenizer) for text in texts[block]],
                 truncation=True,
-                max_length=self._spec.max_length,
+                max_length=self._model.max_length,
                 return_attention_mask=False,
                 return_token_type_ids=False,
             )
@@ -82,7 +83,7 @@ class TextTokeniser:
 
     def _prompt_length(self, role: Role) -> int:
         """Return the tokens of the prompt and of special tokens before it, as sentence-transformers counts them."""
-        prefix = self._spec.query_prefix if role == "query" else self._spec.paper_prefix
+        prefix = self._model.query_prefix if role == "query" else self._model.paper_prefix
         ids = self._tokenizer(prefix)["input_ids"] if prefix else []
         return len(ids) - (bool(ids) and ids[-1] in self._tokenizer.all_special_ids)
 

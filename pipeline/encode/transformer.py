@@ -1,4 +1,4 @@
-"""Text encoders: modules of sentence-transformers, listed in a model folder or built from its specification."""
+"""Text encoders: modules of sentence-transformers, listed in a model folder or built from its settings."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from typing import Any
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base import modules as base_modules
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, StaticEmbedding
 from torch import nn
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 from pipeline.core.csr import ranges
+from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import bottleneck, shape
 from pipeline.encode.aspire import SentenceTokeniser
 from pipeline.encode.base import Encoder
+from pipeline.encode.kinds import Aspire, Transformer
+from pipeline.encode.model import MODULES, Role
 from pipeline.encode.network import (
     OPTIONS,
-    SAMPLE,
+    PROBE,
     Network,
     check_transformer,
     check_vocabulary,
@@ -33,7 +36,6 @@ from pipeline.encode.network import (
     torch_device,
 )
 from pipeline.encode.pals import choose_pals, name_pals
-from pipeline.encode.spec import MODULES, AspireSpec, Model, Role, TransformerSpec
 from pipeline.encode.tokenise import Batch, TextTokeniser, Tokeniser, Tokens
 
 _ASPIRE_SPECIAL = 2
@@ -45,40 +47,22 @@ class TransformerEncoder(Network, Encoder):
 
     def __init__(
         self,
-        spec: TransformerSpec | AspireSpec,
+        model: Transformer | Aspire,
         modules: Sequence[nn.Module],
         tokenizer: Any,
         device: torch.device,
         workers: int = 1,
     ) -> None:
-        longest = spec.max_length if isinstance(spec, TransformerSpec) else spec.max_tokens + _ASPIRE_SPECIAL
-        super().__init__(modules, tokenizer, device, compute=spec.compute, longest=longest, workers=workers)
+        longest = model.max_length if isinstance(model, Transformer) else model.max_tokens + _ASPIRE_SPECIAL
+        super().__init__(modules, tokenizer, device, compute=model.compute, longest=longest, workers=workers)
         self._tokenise: Tokeniser = (
-            TextTokeniser(spec, tokenizer) if isinstance(spec, TransformerSpec) else SentenceTokeniser(spec, tokenizer)
+            TextTokeniser(model, tokenizer) if isinstance(model, Transformer) else SentenceTokeniser(model, tokenizer)
         )
         self._spans = any(isinstance(module, SpanPooling) for module in modules)
         sized = (module for module in reversed(modules) if hasattr(module, "get_embedding_dimension"))
         self._dimension = int(next(sized).get_embedding_dimension())
-
-    @classmethod
-    def load(cls, model: Model, resources: Resources) -> TransformerEncoder:
-        """Load a model's weights and tokenizer.
-
-        Raises:
-            InputError: the device does not exist, or the checkpoint cannot be loaded.
-            StageError: the weights are not on this machine, and the hub cannot be reached.
-        """
-        if not isinstance(model.spec, TransformerSpec | AspireSpec) or model.checkpoint is None:
-            raise TypeError(f"{model.name} is not a transformer")
-        device = torch_device(resources.device)
-        folder = model.checkpoint.ready()
-        modules = open_modules(folder, model.spec)
-        if model.adapter is not None:
-            bottleneck.activate(modules[0].model.eval(), model.adapter.ready())
-        with loading(folder):
-            encoder = cls(model.spec, modules, modules[0].tokenizer, device, resources.workers)
-            encoder.try_out(encoder.prepare([SAMPLE]))
-        return encoder
+        if self._dimension < 1:  # torch divides by it
+            raise InputError(f"vectors must have a dimension above 0, got {self._dimension}", shape.AGAIN)
 
     @property
     def dimension(self) -> int:
@@ -101,6 +85,23 @@ class TransformerEncoder(Network, Encoder):
         start, end = np.array(spans).T
         starts = np.cumsum(end - start) - (end - start)
         return {"token_positions": self.send(ranges(start, end - start)), "offsets": self.send(starts)}
+
+
+def load(model: Transformer | Aspire, _fit: None, resources: Resources) -> TransformerEncoder:
+    """Load a model's weights and tokenizer.
+
+    Raises:
+        InputError: the device does not exist, or the checkpoint cannot be loaded.
+        StageError: the weights are not on this machine, and the hub cannot be reached.
+    """
+    device, folder = torch_device(resources.device), model.ready()
+    modules = open_modules(folder, model)
+    if model.adapter_files is not None:
+        bottleneck.activate(modules[0].model.eval(), model.adapter_files.ready())
+    with loading(folder):
+        encoder = TransformerEncoder(model, modules, modules[0].tokenizer, device, resources.workers)
+        encoder.try_out(encoder.prepare(PROBE))
+    return encoder
 
 
 class SpanPooling(nn.Module):  # type: ignore[misc]
@@ -138,32 +139,32 @@ class Static(nn.Module):  # type: ignore[misc]
         return {**features, "sentence_embedding": self.model(features["input_ids"][is_token], starts)}
 
 
-def open_modules(folder: Path, spec: TransformerSpec | AspireSpec) -> list[Any]:
-    """Return the modules of a specification, in float32: those of the folder, or transformer, pooling, normalisation.
+def open_modules(folder: Path, model: Transformer | Aspire) -> list[Any]:
+    """Return the modules of a model, in float32: those of the folder, or transformer, pooling, normalisation.
 
     Raises:
         InputError: a file is damaged or malformed, or weights are missing, left over, or too few for the tokenizer.
     """
-    pooling = spec.pooling if isinstance(spec, TransformerSpec) else ""
+    pooling, pals = getattr(model, "pooling", ""), getattr(model, "pals", "")
     options = {**OPTIONS, "dtype": torch.float32}
     if pooling == MODULES:
         first, *later = load_saved(SentenceTransformer, folder)
         return [Static(first, folder) if isinstance(first, StaticEmbedding) else first, *later]
     with opening(folder) as copied:
         temporary = copied / shape.first_module(folder)[1].relative_to(folder)
-        name_pals(folder, temporary, getattr(spec, "pals", ""))
-        transformer = Transformer(
+        name_pals(folder, temporary, pals)
+        transformer = base_modules.Transformer(
             str(temporary),
             model_kwargs=options,
             processor_kwargs={**OPTIONS},
             config_kwargs={**OPTIONS},
             modality_config={"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
             module_output_name="token_embeddings",
-            do_lower_case=getattr(spec, "lower_case", False),
+            do_lower_case=getattr(model, "lower_case", False),
         )
         check_transformer(folder, transformer)
-        choose_pals(transformer.model, getattr(spec, "pals", ""))
+        choose_pals(transformer.model, pals)
         spans = not pooling or pooling.startswith("position:")
         modes = pooling.split("+")
         pooled = SpanPooling() if spans else Pooling(transformer.get_embedding_dimension(), modes)
-        return [transformer, pooled, *([Normalize()] if getattr(spec, "normalise", False) else [])]
+        return [transformer, pooled, *([Normalize()] if getattr(model, "normalise", False) else [])]

@@ -16,7 +16,7 @@ from pipeline.core.install import optional
 from pipeline.core.progress import warn
 from pipeline.corpus.pool import Pool
 from pipeline.data import DATA
-from pipeline.encode.names import HUB, MTEB, parse
+from pipeline.encode.names import HUB, parse
 from pipeline.measure.measures import parse_measures
 
 TASKS = "mteb_tasks.py"
@@ -105,9 +105,7 @@ def _mteb_measure(measure: str) -> str:
 
 
 def _model(mteb: Any, system: str, revision: str) -> Any:
-    """Return mteb's metadata of a system: that of the registered model, or a name and a revision."""
+    """Return mteb's metadata of a system: a name and a revision."""
     (encoder,) = parse(system)
-    if encoder.base.startswith(MTEB):
-        return mteb.get_model_meta(encoder.base.removeprefix(MTEB))
     name = encoder.base.removeprefix(HUB) if encoder.base.startswith(HUB) else f"mdcr/{file_name(system, kept='._-')}"
     return mteb.models.ModelMeta.create_empty({"name": name, "revision": revision})

@@ -52,13 +52,11 @@ class Source(NamedTuple):
         artifact: vectors, terms, Lucene index or reranked ranking; None if it is gone or was imported.
         role: name of the input, such as ``paper`` or ``query``.
         dimension: components that are compared; 0: all.
-        quantise: how they are rounded.
     """
 
     artifact: Artifact | None
     role: str = "paper"
     dimension: int = 0
-    quantise: str = ""
 
 
 class Sources:
@@ -93,7 +91,7 @@ class Sources:
             self._opened[path] = next(readable([path], Artifact.open), None)
         return self._opened[path]
 
-    def of(self, identity: str, role: str = "ranking", view: tuple[int, str] = (0, "")) -> Iterator[Source]:
+    def of(self, identity: str, role: str = "ranking", dimension: int = 0) -> Iterator[Source]:
         """Yield the sources of an artifact; one that is gone, or an imported ranking, is a source without artifact."""
         path = self._paths.get(identity[:SHORT_ID])
         artifact = None if path is None else self._open(path)
@@ -102,16 +100,16 @@ class Sources:
             return
         manifest = artifact.manifest
         if manifest.stage in ("embed", "terms", "index"):
-            yield Source(artifact, role, *view)
+            yield Source(artifact, role, dimension)
             return
         if manifest.stage == "rerank":
             yield Source(artifact, RERANKER)
-        own_view = manifest.config.get("dimension", 0), manifest.config.get("quantise", "")
+        compared = manifest.config.get("dimension", 0) or dimension
         derived = manifest.provenance.get("derived", {}) if manifest.stage == "search" else {}
         for name, inner in {**manifest.inputs, **derived}.items():
             if name not in _NO_SOURCES:
                 role = INDEX if name in derived else name
-                yield from self.of(inner, role, own_view if any(own_view) else view)
+                yield from self.of(inner, role, compared)
 
     def encoders(self, ranking: Artifact, system: str) -> list[dict[str, Any]]:
         """Return the encoders of a ranking with texts read and cut; those that are gone have the system's name."""

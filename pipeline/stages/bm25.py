@@ -29,7 +29,7 @@ from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import LUCENE, RANKINGS, TERMS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import TEXT_CHARS, Corpus, Rows
-from pipeline.encode.spec import Role
+from pipeline.encode.model import Role
 from pipeline.retrieve.base import Ranking, check_depth
 from pipeline.retrieve.bm25 import forward_index
 from pipeline.retrieve.bm25.forward_index import ForwardIndex

@@ -14,8 +14,8 @@ from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, InsufficientDataError, require_known
 from pipeline.core.settings import read
 from pipeline.core.task import Task
+from pipeline.encode.model import Model
 from pipeline.encode.names import Name
-from pipeline.encode.spec import Model
 from pipeline.retrieve.engines import IndexSettings, parse_settings
 from pipeline.retrieve.fusion import Method
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks

@@ -30,9 +30,8 @@ from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
-from pipeline.encode.spec import Missing, Model, Quantise, Role
+from pipeline.encode.model import Missing, Model, Role
 from pipeline.encode.store import VectorStore
-from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors, block_rows, check_depth, pairs
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.embed import store_of
@@ -66,15 +65,13 @@ class DenseConfig:
         metric: ``l2``, ``inner_product`` or ``cosine``.
         depth: entries per query.
         search: ``exact``; :data:`SKIPPED`; or the index of an approximate search.
-        dimension: number of components compared; 0: all (:class:`pipeline.encode.views.VectorTransform`).
-        quantise: how components are rounded; empty: not at all.
+        dimension: number of first components compared; 0: all.
     """
 
     metric: Metric
     depth: int
     search: str | IndexSettings = "exact"
     dimension: int = field(default=0, metadata=OMIT_DEFAULT)
-    quantise: Quantise = field(default="", metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ class DenseSearch(Sharded):
         depth: entries per query.
         multi_vector: whether papers have several vectors, of which the best pair counts.
         missing: whether papers without a vector are skipped or an error; None: every paper has one.
-        view: which components of the vectors are compared, and how they are rounded.
+        dimension: number of first components of the vectors that are compared; 0: all.
     """
 
     name: str
@@ -156,7 +153,7 @@ class DenseSearch(Sharded):
     depth: int
     multi_vector: bool = False
     missing: Missing | None = None
-    view: VectorTransform = WHOLE
+    dimension: int = 0
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
@@ -177,8 +174,8 @@ class DenseSearch(Sharded):
         for inputs, out, units in jobs:
             pool = pool_with_vectors(inputs, self.missing, self.name)
             start, ranked = _smaller(inputs, pool)
-            papers = store_of(inputs["paper"], view=self.view)
-            texts = store_of(inputs.get("query", inputs["paper"]), view=self.view)
+            papers = store_of(inputs["paper"], dimension=self.dimension)
+            texts = store_of(inputs.get("query", inputs["paper"]), dimension=self.dimension)
             size = block_rows(papers.dimension, resources.memory)
             queries: Vectors | Groups
             if self.multi_vector:
@@ -225,7 +222,7 @@ class DenseSearch(Sharded):
         from pipeline.retrieve.canonical import alike
 
         def sample(segment: Artifact, rows: Rows, count: int) -> Vectors:
-            return _matrix(store_of(segment, view=self.view), rows[:: -(-len(rows) // count)], count)
+            return _matrix(store_of(segment, dimension=self.dimension), rows[:: -(-len(rows) // count)], count)
 
         queries = sample(inputs.get("query", inputs["paper"]), pool.query_rows, _SAMPLE_QUERIES)
         share = alike(queries, sample(inputs["paper"], pool.candidates, _SAMPLE), self.metric)
@@ -275,9 +272,9 @@ def dense_ranking_task(
     """
     check_depth(depth)
     name = model.name if model.missing else model.slug
-    units = DenseSearch(name, model.distance, depth, model.multi_vector, model.missing, model.view)
+    units = DenseSearch(name, model.distance, depth, model.multi_vector, model.missing, model.truncate_dim)
     search = SKIPPED if model.missing == "skip" else "exact"
-    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, *model.view)
+    inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, model.truncate_dim)
     derived = {} if smaller is None or model.missing else dict(zip(("smaller_pool", "smaller"), smaller, strict=True))
     slug = f"{model.slug}-{pool.slug}"
     return Task("search", 2, RANKINGS, slug, config, inputs, units=units, derived=derived)
@@ -305,10 +302,11 @@ def approximate_ranking_task(
     def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         from pipeline.retrieve.ann import approximate_search, recall
 
-        ranked_pool, view = pool_with_vectors(inputs, model.missing, model.name), model.view
-        store = store_of(inputs["paper"], view=view)
+        ranked_pool, dimension = pool_with_vectors(inputs, model.missing, model.name), model.truncate_dim
+        store = store_of(inputs["paper"], dimension=dimension)
         size = block_rows(store.dimension, resources.memory)
-        queries = _matrix(store_of(inputs.get("query", inputs["paper"]), view=view), ranked_pool.query_rows, size)
+        texts = store_of(inputs.get("query", inputs["paper"]), dimension=dimension)
+        queries = _matrix(texts, ranked_pool.query_rows, size)
         with Progress(len(ranked_pool.candidates), f"index {model.slug} by {settings.name}", "docs") as progress:
             ranking = approximate_search(
                 settings,
@@ -326,7 +324,7 @@ def approximate_ranking_task(
         return {**write_ranking(ranking, open_pool(inputs), depth, out), **counts}
 
     inputs = {**_inputs(corpus, pool, vectors), "exact": exact}
-    config = DenseConfig(model.distance, depth, settings, *model.view)
+    config = DenseConfig(model.distance, depth, settings, model.truncate_dim)
     return Task("search", 2, RANKINGS, f"{model.slug}-{settings.slug}-{pool.slug}", config, inputs, run)
 
 

@@ -23,11 +23,12 @@ from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows
-from pipeline.encode import kinds, registry
+from pipeline.encode import registry
 from pipeline.encode.base import Encoder
+from pipeline.encode.kinds import Aspire, Mean, Transformer
 from pipeline.encode.known import recorded
+from pipeline.encode.model import Model, Role
 from pipeline.encode.shards import CorpusTexts, ShardWriter
-from pipeline.encode.spec import AspireSpec, EncoderSpec, MeanSpec, Model, Role, TransformerSpec
 from pipeline.encode.store import (
     VectorStore,
     read_rows,
@@ -36,7 +37,6 @@ from pipeline.encode.store import (
     statistics,
     write_rows,
 )
-from pipeline.encode.views import WHOLE, VectorTransform
 from pipeline.stages.imported import Import
 from pipeline.stages.ranking_file import open_pool, stored_segments
 
@@ -48,7 +48,7 @@ _VERSION, _TRANSFORMER_VERSION = 1, 3
 class EmbedConfig:
     """Settings that determine vectors, besides the papers: the encoder and the role of the texts."""
 
-    encoder: EncoderSpec
+    encoder: Mapping[str, Any]
     role: Role
 
 
@@ -79,20 +79,19 @@ def fit_task(corpus: Artifact, model: Model) -> Task | None:
     A fit does not checkpoint: after a kill it starts again. LSA reads at most 20,000 papers by default and 64 million
     characters, and takes about 6 seconds on one core for a corpus of any size.
     """
-    fit = kinds.find(model.spec.kind).fit
-    if fit is None:
+    if not model.fitter:
         return None
     corpus = _fitted_on(corpus, model)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        return fit(model.spec, Corpus(inputs["corpus"]), out)
+        return model.fit(Corpus(inputs["corpus"]), out)
 
-    return Task("fit", 3, FITS, f"{corpus.manifest.slug}-{model.slug}", model.spec, {"corpus": corpus}, run)
+    return Task("fit", 3, FITS, f"{corpus.manifest.slug}-{model.slug}", model.identity, {"corpus": corpus}, run)
 
 
 def _fitted_on(corpus: Artifact, model: Model) -> Artifact:
     """Return the corpus that a model is fitted on: the one it names, else the one it encodes."""
-    name = getattr(model.spec, "corpus", "")
+    name = getattr(model, "corpus", "")
     return find_corpus(corpus.path.parents[1], name) if name else corpus
 
 
@@ -113,26 +112,24 @@ def query_paper_model(model: Model) -> Model:
 
 def _prefixed(model: Model, prefix_of: Callable[[Model], str | None]) -> Model:
     """Return a model that reads papers with the prefix of ``prefix_of``, if it has one."""
-    spec, parts = model.spec, tuple(_prefixed(part, prefix_of) for part in model.parts)
+    if isinstance(model, Mean):
+        return dataclasses.replace(model, parts=tuple(_prefixed(part, prefix_of) for part in model.parts))
     prefix = prefix_of(model)
-    if isinstance(spec, TransformerSpec) and prefix is not None:
-        spec = dataclasses.replace(spec, paper_prefix=prefix)
-    if isinstance(spec, MeanSpec):
-        spec = dataclasses.replace(spec, parts=tuple(part.spec for part in parts))
-    return dataclasses.replace(model, spec=spec, parts=parts)
+    if isinstance(model, Transformer) and prefix is not None:
+        return dataclasses.replace(model, paper_prefix=prefix)
+    return model
 
 
-def _version(spec: Any) -> int:
+def _version(model: Model) -> int:
     """Return the version of the stage for an encoder, or the highest of its parts."""
-    parts = getattr(spec, "parts", ()) or ([spec.encoder] if hasattr(spec, "encoder") else ())
-    if parts:
-        return max(map(_version, parts))
-    return _TRANSFORMER_VERSION if isinstance(spec, TransformerSpec | AspireSpec) else _VERSION
+    if model.parts:
+        return max(map(_version, model.parts))
+    return _TRANSFORMER_VERSION if isinstance(model, Transformer | Aspire) else _VERSION
 
 
 def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     """Return the name of the folder, below ``indexes/vectors``, with the vectors of one corpus by one encoder."""
-    identity_of = {"version": _version(model.spec), "corpus": corpus.id, "config": EmbedConfig(model.spec, role)}
+    identity_of = {"version": _version(model), "corpus": corpus.id, "config": EmbedConfig(model.identity, role)}
     if (fitted_on := _fitted_on(corpus, model)) != corpus:
         identity_of["fitted_on"] = fitted_on.id
     identity = digest(identity_of)
@@ -140,29 +137,29 @@ def store_folder(corpus: Artifact, model: Model, role: Role = "paper") -> str:
     return f"{corpus.manifest.slug}-{model.base_slug}{kind}-{identity[:SHORT_ID]}"
 
 
-def store_of(*segments: Artifact, view: VectorTransform = WHOLE) -> VectorStore:
+def store_of(*segments: Artifact, dimension: int = 0) -> VectorStore:
     """Open the store of published segments; it holds them even if the folder listing does not show them yet."""
     folder = segments[0].path.parent
     by_name = {segment.name: segment for segment in [*published(folder), *segments]}
-    return VectorStore(folder, [by_name[name] for name in sorted(by_name)], view)
+    return VectorStore(folder, [by_name[name] for name in sorted(by_name)], dimension)
 
 
 def stored_tasks(root: Path, corpus: Artifact, model: Model, role: Role = "paper") -> list[Task]:
     """Return the tasks of :func:`pipeline.stages.ranking_file.stored_segments` of a vector store."""
-    variants = {variant.spec: variant for variant in (model, passage_model(model), query_paper_model(model))}.values()
+    variants = dict.fromkeys((model, passage_model(model), query_paper_model(model)))
     return stored_segments(root, lambda pool: [_embed_task(corpus, pool, variant, role) for variant in variants])
 
 
 def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Role) -> Task:
     """Return the task of a pool's segment; imported vectors are one segment for all pools."""
-    folder, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.spec, role)
+    folder, config = f"{VECTORS}/{store_folder(corpus, model, role)}", EmbedConfig(model.identity, role)
     if model.place:
         return Task("embed", _VERSION, folder, "all", config, {"corpus": corpus}, units=Import(model, role))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool}
     fit = fit_task(corpus, model)
     if fit is not None:
         inputs["fit"] = fit
-    return Task("embed", _version(model.spec), folder, pool.slug, config, inputs, units=Embedding(model, role))
+    return Task("embed", _version(model), folder, pool.slug, config, inputs, units=Embedding(model, role))
 
 
 @dataclass(frozen=True)
@@ -190,7 +187,7 @@ class Embedding(Sharded):
 
     def devices(self, resources: Resources) -> list[str]:
         """Return the devices the model can be loaded on."""
-        return kinds.devices(self.model, resources)
+        return self.model.devices(resources)
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Embed the shards of the job's units, on one device."""
@@ -201,15 +198,16 @@ class Embedding(Sharded):
 
         def load() -> Encoder:
             on_device = dataclasses.replace(resources, device=device)
-            return kinds.find(self.model.spec.kind).load(self.model, inputs.get("fit"), on_device)
+            encoder: Encoder = self.model.load(inputs.get("fit"), on_device)
+            return encoder
 
         title = f"embed {self.model.name}" + (f" on {device}" if ":" in device else "")
         shards = {shard: rows[owners == shard] for shard in map(shard_number, sorted(units))}
-        return ShardWriter(out, texts, load, self.model.spec.storage, device).write(shards, title)
+        return ShardWriter(out, texts, load, self.model.storage, device).write(shards, title)
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
         """Return the counts of the segment."""
-        checkpoint = self.model.checkpoint.hub if self.model.checkpoint else ""
+        checkpoint = self.model.files.hub if self.model.files else ""
         out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **recorded(self.model))
         out.note(**_merged_facts(facts))
         warn_if_mixed(out, facts)

@@ -30,8 +30,8 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import precomputed
 from pipeline.encode.base import Matrix
+from pipeline.encode.model import Model, Role
 from pipeline.encode.precomputed import LineNumbers, VectorFile
-from pipeline.encode.spec import Model, Role
 from pipeline.encode.store import read_rows, shard_name, write_rows, write_shard
 from pipeline.sources.base import grouped
 
@@ -134,7 +134,7 @@ class Import(Sharded):
             for shard in np.unique(shards).tolist():
                 if not out.done(shard_name(shard)):
                     parts = [run.part(ends[shard], ends[shard + 1]) for run, ends in zip(runs, bounds, strict=True)]
-                    write_shard(out, shard, *self._merged(parts, vector_files, corpus), self.model.spec.storage)
+                    write_shard(out, shard, *self._merged(parts, vector_files, corpus), self.model.storage)
                 progress.add(int(np.count_nonzero(shards == shard)))
         expected, read_count = int(starts[-1]), sum(record["read"] for record in records)
         known_count = sum(len(run.rows) for run in runs)

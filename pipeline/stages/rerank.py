@@ -30,11 +30,10 @@ from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
-from pipeline.encode import kinds
-from pipeline.encode.base import NotFiniteError, in_order
+from pipeline.encode.base import NotFiniteError, Pair, in_order
 from pipeline.encode.known import recorded
+from pipeline.encode.model import Model
 from pipeline.encode.shards import CorpusTexts
-from pipeline.encode.spec import EncoderSpec, Model, Pair
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.ranking_file import open_pool, read_ranking, write_ranking
 
@@ -51,7 +50,7 @@ _SCHEMA = pa.schema([pa.field("score", pa.float32(), nullable=False)])
 class RerankConfig:
     """Settings that determine a reranked ranking, besides the ranking: the reranker and its entries per query."""
 
-    encoder: EncoderSpec
+    encoder: Mapping[str, Any]
     head: int
 
 
@@ -78,13 +77,12 @@ class Reranking(Sharded):
 
     def devices(self, resources: Resources) -> list[str]:
         """Return the devices the model can be loaded on."""
-        return kinds.devices(self.model, resources)
+        return self.model.devices(resources)
 
     def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
         """Score the pairs of some units, on one device."""
         device = self.devices(resources)[0]
-        load = kinds.find(self.model.spec.kind).load
-        encoder: Any = load(self.model, None, dataclasses.replace(resources, device=device))
+        encoder: Any = self.model.load(None, dataclasses.replace(resources, device=device))
         total = sum(sum(job.units.values()) for job in jobs)
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
             for job in jobs:
@@ -110,7 +108,7 @@ class Reranking(Sharded):
         for name in ("process", "arithmetic"):
             description.pop(name, None)
         warn_if_mixed(out, facts)
-        out.note(model=self.model.name, checkpoint=self.model.checkpoint and self.model.checkpoint.hub, **description)
+        out.note(model=self.model.name, checkpoint=self.model.files and self.model.files.hub, **description)
         out.note(**recorded(self.model))
         depth = int(inputs["ranking"].manifest.counts["depth"])
         return {**write_ranking(reranked(ranking, self.head, scores), pool, depth, out), "pairs": len(scores)}
@@ -119,7 +117,7 @@ class Reranking(Sharded):
 def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: Model, *, head: int) -> Task:
     """Return the task that reranks the first ``head`` entries of a ranking of a pool by a reranker."""
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "ranking": ranking}
-    config = RerankConfig(model.spec, head)
+    config = RerankConfig(model.identity, head)
     return Task("rerank", 3, RANKINGS, f"rerank-{pool.slug}", config, inputs, units=Reranking(model, head))
 
 

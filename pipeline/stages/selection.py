@@ -131,7 +131,7 @@ def _last_year(text: str, setting: str) -> int:
     years = [0]
     for name in (name for name in names.walk(text) if name.parts is None):
         trainings = known.trainings(str(name)).values()
-        is_fitted = kinds.find(registry.kind_of(str(name))).fit is not None
+        is_fitted = bool(kinds.find(registry.kind_of(str(name))).fitter)
         if not is_fitted and not (trainings and all(training.until for training in trainings)):
             raise InputError(
                 f"the training data of {name} must have a known last year for --{SETTINGS[setting].option}",

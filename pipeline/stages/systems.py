@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from pipeline.core.errors import InputError, nearest, require_known
-from pipeline.encode import kinds, names, registry
+from pipeline.encode import names, registry
+from pipeline.encode.model import Model
 from pipeline.encode.names import Name
-from pipeline.encode.spec import Model
 from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.retrieve.fusion import Method
 
@@ -150,7 +150,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
     has_encoder = any(isinstance(system.ranker, Reranker) for system in systems) or any(
-        kinds.find(part.spec.kind).takes("compute") for model in encoders(systems) for part in (model, *model.parts)
+        "compute" in part.settings() for model in encoders(systems) for part in (model, *model.parts)
     )
     if precision is not None and not has_encoder:
         raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
@@ -169,7 +169,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
 
 def _identity(system: System) -> tuple[object, ...]:
     """Return what distinguishes systems of the same name, such as models in folders of the same name."""
-    reranker = system.ranker.model.spec if isinstance(system.ranker, Reranker) else None
+    reranker = system.ranker.model.identity if isinstance(system.ranker, Reranker) else None
     return *(leaf.key for leaf in system.leaves), reranker
 
 

@@ -13,7 +13,7 @@ from pipeline.api import Workspace, selection
 from pipeline.core.files import resolved
 from pipeline.core.settings import required
 from pipeline.core.task import Task
-from pipeline.encode.names import MTEB, Name, parse
+from pipeline.encode.names import parse
 from pipeline.measure.design import Draws
 from pipeline.measure.measures import sign_of
 from pipeline.measure.ranks import all_pairs, ranks_with_ends
@@ -36,7 +36,7 @@ class Recipe:
 
     input: str = required("folder with a folder for each task, as mdcr fetch mteb writes them")
     tasks: str = required("names of tasks of MTEB, or scientific: all that mdcr fetch mteb has")
-    systems: str = required("what ranks, with commas; mteb:NAME takes its prompts for each task")
+    systems: str = required("what ranks, with commas")
     baseline: str = required("the system that the others are tested against")
     depth: int = required("ranks kept of each query; mteb keeps 1,000")
     measures: tuple[str, ...] = required("what is shown; systems are ranked by the first")
@@ -52,23 +52,12 @@ def _corpora(recipe: Recipe) -> dict[str, Task]:
     }
 
 
-def _for_task(system: Name, task: str) -> Name:
-    """Return a system whose ``mteb:`` models use the prompts of a task."""
-
-    def prompted(name: Name) -> Name:
-        takes_task = name.base.startswith(MTEB) and "task" not in dict(name.options)
-        return replace(name, options=(*name.options, ("task", task))) if takes_task else name
-
-    return system.map(prompted)
-
-
 def _evaluated(workspace: Workspace, recipe: Recipe) -> Iterator[tuple[str, str, str, Evaluation]]:
     """Yield data set, row label, system without label, and evaluation."""
     for task, corpus in _corpora(recipe).items():
         (pool,) = selection(seed=recipe.seed).pools(workspace.runner.make(corpus))
         for system in parse(recipe.systems):
-            name = str(_for_task(system, task))
-            (evaluation,) = workspace.evaluations(pool, name, depth=recipe.depth, measures=list(recipe.measures))
+            (evaluation,) = workspace.evaluations(pool, str(system), depth=recipe.depth, measures=list(recipe.measures))
             yield corpus_name(task), system.title, str(replace(system, label="")), evaluation
 
 

@@ -19,11 +19,11 @@ from torch import nn
 from transformers import set_seed
 
 from pipeline.core.errors import InputError
-from pipeline.core.install import optional
 from pipeline.encode import bottleneck, hub, shape
+from pipeline.encode.kinds import Transformer as Base
+from pipeline.encode.model import MODULES
 from pipeline.encode.network import loading
 from pipeline.encode.pals import PalsConfig, PalsModel
-from pipeline.encode.spec import MODULES, Model, TransformerSpec
 from pipeline.encode.transformer import open_modules
 from pipeline.train.recipe import CODES, Format, Name, adapter_of
 
@@ -34,7 +34,6 @@ _PALS_WIDTH = {True: 204, False: 24}
 
 _REDUCTION = 16
 """Hidden size of the network over the width of an adapter."""
-_LORA: dict[str, Any] = {"r": 16, "lora_alpha": 32, "lora_dropout": 0.1, "target_modules": "all-linear"}
 
 
 class CodePooling(nn.Module):  # type: ignore[misc]
@@ -68,22 +67,20 @@ class Architecture:
         InputError: the base cannot have this architecture, or a package is missing.
     """
 
-    def __init__(self, name: Name, base: Model, max_length: int, seed: int) -> None:
-        if not isinstance(base.spec, TransformerSpec) or base.checkpoint is None:
-            raise TypeError(f"{base.name} is not a transformer")
-        if base.spec.pals or (base.adapter is not None and name != "fusion"):
+    def __init__(self, name: Name, base: Base, max_length: int, seed: int) -> None:
+        if base.pals or (base.adapter_files is not None and name != "fusion"):
             raise InputError(f"{base.name} cannot be trained further as {name}", "Give the model without adapters")
-        self.name, self.base, self.spec = name, base, base.spec
-        self._folder = base.checkpoint.ready()
+        self.name, self.base = name, base
+        self._folder = base.ready()
         set_seed(seed)
-        modules = open_modules(self._folder, base.spec)
+        modules = open_modules(self._folder, base)
         if not isinstance(modules[0], Transformer):
             raise InputError(f"{base.name} cannot be trained: it is a {shape.STATIC}", "Give a model such as minilm")
         self._limits = _limits(modules[0].tokenizer)
         self.network: Any = modules[0].model
         self._switch: Callable[[str], None] = lambda _: None
-        if name not in ("cls", "lora") and any(list(module.parameters()) for module in modules[1:]):
-            raise InputError(f"{base.name} has layers behind the transformer", "Train it as cls or lora")
+        if name != "cls" and any(list(module.parameters()) for module in modules[1:]):
+            raise InputError(f"{base.name} has layers behind the transformer", "Train it as cls")
         modules = getattr(self, f"_{name}")(modules)
         modules[0].max_seq_length = max_length
         self.switch("proximity")
@@ -107,11 +104,6 @@ class Architecture:
         tokenizer.add_special_tokens({"additional_special_tokens": _NAMES})
         self.network.resize_token_embeddings(len(tokenizer), mean_resizing=False)
         return [modules[0], CodePooling()]
-
-    def _lora(self, modules: list[Any]) -> list[Any]:
-        peft = optional("peft", "lora", "train")
-        modules[0].model = peft.get_peft_model(self.network, peft.LoraConfig(**_LORA))
-        return modules
 
     def _adapters(self, modules: list[Any]) -> list[Any]:
         for code in _NAMES:
@@ -166,15 +158,13 @@ class Architecture:
     def save(self, folder: Path) -> None:
         """Write the trained model and its tokenizer into a folder."""
         transformer = self.model[0]
-        transformer.max_seq_length = self.spec.max_length
+        transformer.max_seq_length = self.base.max_length
         _set_limits(transformer.tokenizer, *self._limits)
-        if self.name in ("cls", "lora"):
-            if self.name == "lora":
-                transformer.model = transformer.model.merge_and_unload()
-            self.model.save_pretrained(str(folder), create_model_card=False)
+        if self.name == "cls":
+            self.model.save_pretrained(str(folder), create_model_card=True)
             self._describe(folder)
             return
-        transformer.tokenizer.model_max_length = self.spec.max_length
+        transformer.tokenizer.model_max_length = self.base.max_length
         transformer.tokenizer.save_pretrained(folder)
         if self.name in ("adapters", "fusion"):
             self._save_adapters(folder)
@@ -201,8 +191,8 @@ class Architecture:
 
     def _pooling(self) -> str:
         """Return the pooling of the base by a name that needs no ``modules.json``."""
-        if self.spec.pooling != MODULES:
-            return self.spec.pooling
+        if self.base.pooling != MODULES:
+            return self.base.pooling
         return "+".join(mode for module in self.model for mode in _modes(module)) or "mean"
 
     def _describe(self, folder: Path, **settings: Any) -> None:
@@ -210,8 +200,8 @@ class Architecture:
         values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
         normalises = any(type(module).__name__ == "Normalize" for module in self.model)
         normalise = {"normalise": True} if settings.get("pooling") and normalises else {}
-        values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self.spec.template}
-        values["prompts"] = {"document": self.spec.paper_prefix, "query": self.spec.query_prefix}
+        values |= {"similarity_fn_name": _SIMILARITIES[self.base.distance], "template": self.base.template}
+        values["prompts"] = {"document": self.base.paper_prefix, "query": self.base.query_prefix}
         path.write_text(json.dumps({**values, **settings, **normalise}, indent=2), encoding="utf-8")
 
     def trained(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ A draw depends on the seed and the keys of papers alone, not on blocks, workers 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from pipeline.corpus.reader import Corpus, Rows
 
 KINDS = ("hard", "ranked", "same_field", "other_field", "easy", "pair")
 """Kinds of negatives, in drawing order: cited by a cited paper; from a ranking; random of the query's field, of another
-field, of all papers; none, for a pair."""
+field, of all papers. ``pair`` is drawn no more; files keep its place."""
 
 _TRIES = 64
 """Maximum number of random papers that are tried for a negative."""
@@ -29,14 +29,14 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Mix:
-    """Number of negatives of each kind of a query; ``pair`` is the number of positives without a negative."""
+    """Number of negatives of each kind of a query."""
 
     hard: int = 0
     ranked: int = 0
     same_field: int = 0
     other_field: int = 0
     easy: int = 0
-    pair: int = 0
+    pair: Literal[0] = 0
 
     @property
     def kinds(self) -> list[str]:
@@ -102,16 +102,13 @@ class Drawing:
     def draw(self, block: QueryBlock) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return positives and negatives of triplets, int64 ``[queries, triplets of a query]``, or -1.
 
-        The columns are those of :attr:`Mix.kinds`. Positives repeat in random order; in pairs they do not repeat.
+        The columns are those of :attr:`Mix.kinds`. Positives repeat in random order.
         """
         kinds, queries = self._mix.kinds, len(block.rows)
         distinct = np.minimum(np.bincount(block.positives.owner, minlength=queries), len(kinds))
         ordered = block.positives.first(self._order(block, block.positives, "positives"), len(kinds), queries)
         columns = np.arange(len(kinds)) % np.maximum(distinct, 1)[:, None]
         positives = np.take_along_axis(ordered, columns, 1)
-        if self._mix.pair:
-            positives[np.arange(len(kinds)) >= distinct[:, None]] = -1
-
         cited = self._cited(block)
         negatives = np.full(positives.shape, -1, np.int64)
         for kind in dict.fromkeys(kinds):
@@ -119,7 +116,7 @@ class Drawing:
             if kind in ("hard", "ranked"):
                 lists = self._hard(block, cited) if kind == "hard" else self._ranked(block, cited)
                 negatives[:, positions] = lists.first(self._order(block, lists, kind), len(positions), queries)
-            elif kind != "pair":
+            else:
                 for column in positions:
                     self._fill(negatives, column, kind, block, cited)
         return positives, negatives

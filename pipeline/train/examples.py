@@ -14,8 +14,9 @@ from datasets.table import InMemoryTable  # type: ignore[import-untyped]
 from pipeline.core.artifact import Artifact
 from pipeline.core.text import stored_text
 from pipeline.corpus.reader import Corpus, Text
+from pipeline.encode.kinds import Transformer
+from pipeline.encode.model import Role
 from pipeline.encode.recipes import render
-from pipeline.encode.spec import Role, TransformerSpec
 from pipeline.train.recipe import CODES, Format
 
 Goal = Literal["triplet", "in-batch", "classes", "labels", "number"]
@@ -50,12 +51,12 @@ class Writer:
     """Renders texts as the strings that the network reads.
 
     Attributes:
-        spec: the template; without prefixes.
+        model: the template; without prefixes.
         tokenizer: gives the separator.
         coded: whether texts begin with the code of their format.
     """
 
-    spec: TransformerSpec
+    model: Transformer
     tokenizer: Any
     coded: bool
 
@@ -63,7 +64,7 @@ class Writer:
         """Return the string of a paper, or of an ad-hoc query, whose text is ``title``."""
         role: Role = "query" if form == "query" else "paper"
         return (f"{CODES[form]} " if self.coded else "") + render(
-            Text(title, abstract), role, self.spec, self.tokenizer
+            Text(title, abstract), role, self.model, self.tokenizer
         )
 
 
@@ -95,10 +96,9 @@ def lazy(table: pa.Table, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 
 def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal: Goal) -> Examples:
-    """Return the triplets or pairs of an artifact of stage ``triplets``."""
+    """Return the triplets of an artifact of stage ``triplets``."""
     reader = Corpus(corpus)
     table = pa.concat_tables([triplets.arrow(output.path) for output in triplets.outputs("triplets-*.arrow")])
-    columns = ["query", "positive", *([] if table.column("negative").null_count else ["negative"])]
 
     def texts(batch: dict[str, Sequence[int]]) -> dict[str, list[str]]:
         rows = np.unique(np.concatenate([np.asarray(batch[name], np.int64) for name in batch]))
@@ -109,5 +109,4 @@ def citation_examples(triplets: Artifact, corpus: Artifact, writer: Writer, goal
         }
         return {name: [written[row] for row in values] for name, values in batch.items()}
 
-    formats = tuple[Format, ...]("proximity" for _ in columns)
-    return Examples("citations", goal, formats, lazy(table.select(columns), texts))
+    return Examples("citations", goal, ("proximity",) * 3, lazy(table.select(["query", "positive", "negative"]), texts))

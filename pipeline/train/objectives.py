@@ -10,7 +10,6 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from torch import nn
 from torch.nn import functional
 
-from pipeline.core.errors import InputError
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
 from pipeline.train.recipe import Settings
@@ -27,19 +26,10 @@ class Objective(nn.Module):  # type: ignore[misc]
         examples: the training set.
         settings: margin of triplets, scale of cosines, dropout before the head.
         tasks: number of tasks of a step; since their losses are averaged over its micro-batches, this factor sums them.
-
-    Raises:
-        InputError: the goal needs other columns than the training set has.
     """
 
     def __init__(self, architecture: Architecture, examples: Examples, settings: Settings, tasks: int) -> None:
         super().__init__()
-        columns = {"triplet": (3,), "in-batch": (2, 3)}.get(examples.goal, (1,))
-        if len(examples.formats) not in columns:
-            raise InputError(
-                f"the loss {examples.goal} of {examples.name} reads {columns[-1]} texts, got {len(examples.formats)}",
-                "Train pairs with loss = 'in-batch'",
-            )
         self.model = architecture.model
         self._switch, self._formats, self._goal = architecture.switch, examples.formats, examples.goal
         self._margin, self._tasks, no_model = settings.margin, tasks, cast("Any", None)  # vectors are computed here

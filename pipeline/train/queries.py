@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact, opened
 from pipeline.core.config import digest
 from pipeline.core.csr import Ints
-from pipeline.core.errors import InputError, InsufficientDataError
-from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.errors import InsufficientDataError
+from pipeline.core.fields import FIELD_BIT
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.rng import priorities, smallest
@@ -44,20 +43,19 @@ class QueriesConfig:
     Attributes:
         until: last year of papers and citations; None: any, also papers without a year.
         field: field of the queries; None: any.
-        balanced: whether fields have equal numbers of queries, if they have enough.
         queries: number of queries, or ``all``.
-        seed: seed of the draw; with the same seed, fewer queries are a subset of more, unless balanced.
+        seed: seed of the draw; with the same seed, fewer queries are a subset of more.
         left_out: digest of the excluded ids.
         min_abstract_chars: minimum characters of an abstract.
     """
 
     until: int | None
     field: str | None
-    balanced: bool
     queries: Count
     seed: int
     left_out: str
     min_abstract_chars: int = 30
+    balanced: Literal[False] = False
     queries_are: Literal["papers"] = "papers"
     split: Literal["train"] = "train"
     sample: int = 1
@@ -93,16 +91,10 @@ def left_out(root: Path, corpus: Artifact, exclude: Sequence[Path], until: int |
 
 
 def queries_task(root: Path, corpus: Artifact, draw: Draw) -> Task:
-    """Return the task that draws the queries of a training set; see :class:`QueriesConfig` and :func:`left_out`.
-
-    Raises:
-        InputError: ``queries`` is ``all`` and ``balanced`` is set.
-    """
-    if draw.balanced and draw.queries == "all":
-        raise InputError("balanced queries must be a number, got all", "Give --queries=5k, or leave out --balanced")
+    """Return the task that draws the queries of a training set; see :class:`QueriesConfig` and :func:`left_out`."""
     excluded, excluded_counts = left_out(root, corpus, draw.exclude, draw.until)
     left = digest(Corpus(corpus).ids(excluded))
-    config = QueriesConfig(draw.until, draw.field, draw.balanced, draw.queries, draw.seed, left)
+    config = QueriesConfig(draw.until, draw.field, draw.queries, draw.seed, left)
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         return {**_write(Corpus(inputs["corpus"]), config, excluded, out), **excluded_counts}
@@ -142,7 +134,8 @@ def _write(corpus: Corpus, config: QueriesConfig, excluded: Rows, out: Workdir) 
             "Choose a later --until, or another field",
         )
     if config.queries != "all":
-        rows = np.sort(_draw(corpus, config, rows))
+        order = priorities(corpus.attributes["key"][rows], config.seed, "training queries")
+        rows = np.sort(rows[smallest(order, int(config.queries))])
     fields = attributes["fields"][rows]
     counts["queries"] = len(rows)
     by_field = {name: int(np.count_nonzero(fields >> np.uint32(bit) & 1)) for name, bit in FIELD_BIT.items()}
@@ -170,19 +163,3 @@ def _cited(corpus: Corpus, rows: Rows, allowed: Mask) -> Iterator[tuple[Rows, In
         owner, cited = corpus.outgoing.of_many(block)
         inside = allowed[cited] & (cited != block[owner])
         yield block, owner[inside], cited[inside]
-
-
-def _draw(corpus: Corpus, config: QueriesConfig, rows: Rows) -> npt.NDArray[np.uint32]:
-    """Return ``config.queries`` random papers; if balanced, the rarest field is drawn first."""
-    order = priorities(corpus.attributes["key"][rows], config.seed, "training queries")
-    if not config.balanced:
-        return rows[smallest(order, int(config.queries))]
-    fields = corpus.attributes["fields"][rows]
-    in_field = {name: fields >> np.uint32(FIELD_BIT[name]) & 1 == 1 for name in MAG_FIELDS}
-    names = sorted((name for name in MAG_FIELDS if in_field[name].any()), key=lambda n: np.count_nonzero(in_field[n]))
-    chosen = np.zeros(len(rows), bool)
-    for index, name in enumerate(names):
-        available = np.flatnonzero(in_field[name] & ~chosen)
-        quota = (int(config.queries) - int(np.count_nonzero(chosen))) // (len(names) - index)
-        chosen[available[smallest(order[available], quota)]] = True
-    return rows[chosen]

@@ -27,7 +27,7 @@ def _count(meaning: str) -> Any:
     return setting(None, f"{meaning}, of each query (default: the recipe's)", metavar="N")
 
 
-Name = Literal["cls", "ctrl", "adapters", "fusion", "pals", "lora"]
+Name = Literal["cls", "ctrl", "adapters", "fusion", "pals"]
 """Names of architectures."""
 
 
@@ -38,33 +38,20 @@ _Steps = Annotated[int, Range(0, 2**31)]
 
 @dataclass(frozen=True)
 class Draw:
-    """Options of drawing triplets; numbers of negatives are of each query, None: the recipe's.
-
-    Attributes:
-        ranks: first and last rank of hard negatives; empty: the recipe's.
-    """
+    """Options of drawing triplets; numbers of negatives are of each query, None: the recipe's."""
 
     until: int | None = setting(None, "last year of papers and citations (default: any)", metavar="YEAR")
     field: str | None = setting(None, "field of the queries (default: any)", parse=parse_field)
-    balanced: bool = setting(False, "as many queries of one field as of another")
     queries: Count = setting("all", "number of queries, or all")
     seed: int = setting(13, "seed of every draw")
     exclude: tuple[Path, ...] = setting(
         (), "FILE with ids of papers that are in no triplet; may be repeated", metavar="FILE"
     )
     from_: str = setting("", "mined: the system that ranks (default: bm25)", name="from", metavar="SYSTEM")
-    ranks: tuple[int, ...] = setting(
-        (), "first and last rank of hard negatives: 10,100 (mined), 3999,4000 in the citation embedding (scincl)"
-    )
     easy: int | None = _count("negatives at random")
     same_field: int | None = _count("negatives at random of its field")
     other_field: int | None = _count("negatives at random of other fields")
     hard: int | None = _count("negatives that a cited paper cites, or from the ranking")
-    pair: int | None = _count("positives without a negative")
-
-    def __post_init__(self) -> None:
-        if self.ranks and len(self.ranks) != 2:
-            raise InputError(f"--ranks must be two numbers, got {','.join(map(str, self.ranks))}", "Write 10,100")
 
 
 DRAW = settings_of(Draw)
@@ -76,7 +63,7 @@ class Settings:
 
     architecture: Name = required(
         "cls (one vector for all formats), ctrl (control codes), adapters, fusion (of the adapters that the base "
-        "has), pals, or lora (as cls, by low-rank updates)"
+        "has), or pals"
     )
     loss: Literal["triplet", "in-batch"] = required(
         "loss of triplets: triplet (margin on L2) or in-batch (contrastive, on cosines)"
@@ -126,9 +113,7 @@ class Recipe(Settings):
     base: str = required("the encoder to train further, as in MODEL=")
     corpus: str = required("corpus of the triplets and the validation pool; empty: the only one")
     triplets: str = required("a recipe of mdcr triplets, or empty")
-    draw: Mapping[str, Any] = required(
-        "its options: until, field, balanced, queries, from, ranks, exclude, and numbers of negatives"
-    )
+    draw: Mapping[str, Any] = required("its options: until, field, queries, from, exclude, and numbers of negatives")
     tasks: tuple[str, ...] = required("in-train tasks of SciRepEval")
     input: str = required("folder of their files")
     validation: Mapping[str, Any] = required(
@@ -148,7 +133,7 @@ def adapter_of(architecture: Name, code: str) -> str:
 
 def systems(architecture: Name, folder: Path) -> dict[str, str]:
     """Return the encoder of each format of SciRepEval, and of ad-hoc queries, as in ``MODEL=``."""
-    if architecture in ("cls", "lora"):
+    if architecture == "cls":
         encoders: dict[str, str] = dict.fromkeys(CODES, str(folder))
     elif architecture == "ctrl":
         encoders = {form: f"{folder}:task={form}" for form in CODES}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.api import Workspace, selection
 from pipeline.core import files, provenance
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical, counted, file_name
+from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.install import optional
 from pipeline.core.manifest import Counts
@@ -26,9 +26,9 @@ from pipeline.core.workspace import MODELS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
+from pipeline.encode.kinds import Transformer
 from pipeline.encode.recipes import limit_of
 from pipeline.encode.shape import first_module
-from pipeline.encode.spec import EncoderSpec, Model, TransformerSpec
 from pipeline.studies.scirepeval.tasks import Folder
 from pipeline.train.queries import queries_task
 from pipeline.train.recipe import DRAW, Draw, Recipe, Settings
@@ -43,7 +43,7 @@ _PACKAGES = ("accelerate", "datasets", "peft", "safetensors", "sentence-transfor
 class TrainConfig:
     """Everything that affects a model beside triplets and validation pool; ``files`` has the SHA-256 of task files."""
 
-    base: EncoderSpec
+    base: Mapping[str, Any]
     settings: Settings
     tasks: tuple[str, ...]
     files: Mapping[str, str]
@@ -58,8 +58,7 @@ def draw_task(workspace: Workspace, corpus: Artifact, recipe: str, options: Mapp
     draw, ranking = configured(Draw, read(DRAW, options)), None
     queries = queries_task(workspace.root, corpus, draw)
     if recipe == "mined" or draw.from_:
-        depth = max((_DEPTH, *draw.ranks))
-        (ranking,) = (e.ranking for e in workspace.evaluations(queries, draw.from_ or "bm25", depth=depth))
+        (ranking,) = (e.ranking for e in workspace.evaluations(queries, draw.from_ or "bm25", depth=_DEPTH))
     return triplets_task(corpus, queries, recipe, draw, ranking=ranking)
 
 
@@ -73,9 +72,9 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
         InputError: a package or a file is missing, or the recipe has neither triplets nor tasks.
     """
     base = registry.resolve(recipe.base)
-    if not isinstance(base.spec, TransformerSpec):
+    if not isinstance(base, Transformer):
         raise InputError(f"{base.name} cannot be trained: it is not a transformer", "Give a model such as minilm")
-    limit = limit_of(first_module(base.checkpoint.folder)[1], 2**31) if base.checkpoint else 2**31
+    limit = limit_of(first_module(base.files.folder)[1], 2**31) if base.files else 2**31
     if recipe.max_length > limit:
         raise InputError(
             f"max_length must be at most the {limit} of {base.name}, got {recipe.max_length}", f"Set it to {limit}"
@@ -101,7 +100,7 @@ def train_task(workspace: Workspace, recipe: Recipe, *, dry: bool = False) -> Ta
             inputs["triplets"] = triplets = draw_task(workspace, corpus, recipe.triplets, recipe.draw)
             derived["queries"] = triplets.inputs["pool"]
     sums = {name: _checksum(path, path.stat().st_mtime_ns) for name, path in paths.items()}
-    config = TrainConfig(base.spec, recipe.settings, recipe.tasks, sums)
+    config = TrainConfig(base.identity, recipe.settings, recipe.tasks, sums)
     run = partial(_train, name, base, config, folder)
     return Task("train", 3, MODELS, name, config, inputs, run, derived=derived)
 
@@ -114,7 +113,7 @@ def _checksum(path: Path, _changed: int) -> str:
 
 def _train(
     name: str,
-    base: Model,
+    base: Transformer,
     config: TrainConfig,
     folder: Folder | None,
     inputs: Inputs,
@@ -138,7 +137,6 @@ def _train(
         work = Workdir.prepare(out.scratch() / "training")  # drops a checkpoint that is cut off or damaged
         fit = partial(_fit, base, config, folder, dict(inputs), work, folder_out, resources)
         counts = run_processes(fit, process_count(resources))
-        (folder_out / "README.md").write_text(_card(name, base, config, inputs, counts), encoding="utf-8")
         record.counts = {"folder": name}
     by_step = dict(map(tuple, counts["map"]))
     if by_step and by_step[counts["best_step"]] <= by_step[0]:
@@ -147,14 +145,13 @@ def _train(
 
 
 def _fit(
-    base: Model,
+    base: Transformer,
     config: TrainConfig,
     folder: Folder | None,
     inputs: Inputs,
     work: Workdir,
     model_folder: Path,
     resources: Resources,
-    rank: int = 0,
 ) -> dict[str, Any]:
     """Train and return counts; the process of rank 0 writes the model to ``model_folder``."""
     import torch
@@ -168,83 +165,21 @@ def _fit(
     torch.set_num_threads(resources.workers)
     settings = config.settings
     architecture = Architecture(settings.architecture, base, settings.max_length, settings.seed)
-    spec = architecture.spec
-    writer = Writer(spec, architecture.model.tokenizer, architecture.coded)
+    writer = Writer(base, architecture.model.tokenizer, architecture.coded)
     sets, evaluator = [], None
     if "triplets" in inputs:
         sets.append(citation_examples(inputs["triplets"], inputs["corpus"], writer, settings.loss))
     if folder is not None:
-        fields = dataclasses.replace(writer, spec=dataclasses.replace(spec, template="fields-sep"))
+        fields = dataclasses.replace(writer, model=dataclasses.replace(base, template="fields-sep"))
         chosen = settings.examples, settings.seed
         sets += [task_examples(task_of(name), folder, fields, work, *chosen) for name in config.tasks]
     if "pool" in inputs:
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
     counts = {**architecture.trained(), **train(architecture, sets, settings, work, resources, evaluator)}
-    if rank == 0:
+    if os.environ.get("RANK", "0") == "0":
         architecture.save(model_folder)
     return counts
-
-
-def _card(name: str, base: Model, config: TrainConfig, inputs: Inputs, counts: Mapping[str, Any]) -> str:
-    """Return the model card as Markdown: data, leakage, scores, recipe and use."""
-    sections = [
-        "---\nlibrary_name: sentence-transformers\ntags: [scientific-documents, citation-recommendation]\n---",
-        f"# {name}",
-        f"{base.name}, trained further as `{config.settings.architecture}` by `mdcr train`. {_use(config)}",
-        "## Data\n\n" + "\n".join(f"- {line}" for line in _data(inputs, counts)),
-        "## Leakage\n\n" + _leakage(inputs),
-        "## Scores\n\n" + _scores(inputs, counts),
-        "## Recipe\n\n```json\n" + json.dumps(canonical(config), indent=2) + "\n```",
-    ]
-    return "\n\n".join(sections) + "\n"
-
-
-def _use(config: TrainConfig) -> str:
-    if config.settings.architecture in ("cls", "lora"):
-        return "It is a folder of sentence-transformers; `MODEL=/path/to/it` takes it."
-    return (
-        "`MODEL=/path/to/it` takes its vectors for proximity; `config_sentence_transformers.json` says how they are "
-        "read. Other tools do not read this."
-    )
-
-
-def _data(inputs: Inputs, counts: Mapping[str, Any]) -> list[str]:
-    lines = [f"{name}: {counted(count, 'example')}" for name, count in counts["examples"].items()]
-    if "triplets" in inputs:
-        triplets, queries = inputs["triplets"].manifest, inputs["queries"].manifest
-        fields = ", ".join(f"{field} {count:,}" for field, count in queries.counts["queries_by_field"].items())
-        lines += [
-            f"triplets `{inputs['triplets'].name}`, recipe {triplets.config['recipe']}",
-            f"corpus `{inputs['corpus'].name}`",
-            f"{counted(queries.counts['queries'], 'query')} ({fields})",
-        ]
-    return lines
-
-
-def _leakage(inputs: Inputs) -> str:
-    if "queries" not in inputs:
-        return "The training sets are those of SciRepEval. `mdcr study scirepeval` looks up its test papers in them."
-    manifest = inputs["queries"].manifest
-    until, counts = manifest.config["until"], manifest.counts
-    years = f"No paper or citation is later than {until}. " if until else "Papers of all years were read. "
-    return (
-        f"{years}The queries of pools of the workspace ({counts['pools']}) and the papers of exclusion lists are in no "
-        f"triplet: {counted(counts['dropped_left_out'], 'paper')} that would have been. Pools that were drawn later "
-        "are not known. The base may have been trained on other citations."
-    )
-
-
-def _scores(inputs: Inputs, counts: Mapping[str, Any]) -> str:
-    losses = counts["loss"]
-    text = f"Loss {losses[0][1]:.4f} at step {losses[0][0]}, {losses[-1][1]:.4f} at step {losses[-1][0]}."
-    if counts["map"]:
-        by_step = dict(map(tuple, counts["map"]))
-        text += (
-            f" MAP on the validation pool `{inputs['pool'].name}`: {by_step[0]:.2%} before training, "
-            f"{by_step[counts['best_step']]:.2%} at step {counts['best_step']}, which is the step that was kept."
-        )
-    return text
 
 
 def model_folder(artifact: Artifact) -> Path:

@@ -2,7 +2,7 @@
 
 A micro-batch has examples of one task. Tasks alternate, and gradients accumulate over a multiple of all tasks, so an
 optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2). Several processes, one for each
-GPU, are started as ``torchrun`` does.
+GPU, are those of ``torchrun``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
 from torch import distributed, nn
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     EarlyStoppingCallback,
@@ -34,7 +35,6 @@ from transformers import (
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, quiet, say, set_quiet
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
@@ -55,7 +55,7 @@ _LOGGED = 50
 _GROWTH, _SMALLEST = 10, 0.1
 """Trained weights diverge where their root mean square is ``_GROWTH`` times that before the first step or more.
 
-New weights (adapters, LoRA) begin near zero and may grow, so what was less than ``_SMALLEST`` counts as that.
+New weights (adapters) begin near zero and may grow, so what was less than ``_SMALLEST`` counts as that.
 """
 
 EPSILON = 1e-8
@@ -300,8 +300,6 @@ def _results(trainer: _Trainer, before: float | None) -> dict[str, Any]:
     return {"steps": state.global_step, **best, **curves}
 
 
-Fit = Callable[..., dict[str, Any]]
-
 _FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of ``torchrun``, which a job may hold; with ``ACCELERATE_*`` they would decide batches and precision."""
 
@@ -318,27 +316,21 @@ def process_count(resources: Resources) -> int:
     return len(torch_devices(resources.device))
 
 
-def run_processes(fit: Fit, processes: int) -> dict[str, Any]:
-    """Return ``fit()``, or ``fit(rank=0)`` of several processes; ``fit`` must be importable."""
+def run_processes(fit: Callable[[], dict[str, Any]], processes: int) -> dict[str, Any]:
+    """Return ``fit()`` of this process, or of the first of several that ``torchrun`` starts; it must be importable."""
     for name in [name for name in os.environ if name in _FOREIGN or name.startswith("ACCELERATE_")]:
         del os.environ[name]
     if processes == 1:
         return fit()
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port = unused.getsockname()[1]
-    return dict(unordered(partial(_run_rank, fit, processes, port, quiet()), range(processes), processes))[0]
-
-
-def _run_rank(fit: Fit, processes: int, port: int, is_quiet: bool, rank: int) -> dict[str, Any]:
-    """Train as one process of ``torchrun``; if it fails, its connections close and the others end."""
-    set_quiet(is_quiet or rank > 0)
-    os.environ |= {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
+    local = {"min_nodes": 1, "max_nodes": 1, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "train"}
     try:
-        return fit(rank=rank)
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
+        ended = elastic_launch(LaunchConfig(nproc_per_node=processes, **local), _run)(fit, quiet())
+    except ChildFailedError as error:
+        raise StageError(f"a process of the training failed: {error.get_first_failure()[1].message}") from error
+    return dict(ended)[0]
+
+
+def _run(fit: Callable[[], dict[str, Any]], is_quiet: bool) -> dict[str, Any]:
+    """Train as one process of ``torchrun``; its error becomes that of the first process that waits for all."""
+    set_quiet(is_quiet or os.environ["RANK"] != "0")
+    return dict(record(fit)())

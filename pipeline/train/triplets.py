@@ -1,7 +1,7 @@
 """Stage ``triplets``: a query, a paper that it cites and a paper that it does not cite, from any corpus.
 
-Recipes: SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), SciNCL (Ostendorff et al. 2022),
-negatives mined from a ranking, and pairs, whose negatives are the other positives of a batch.
+Recipes: SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), SciNCL (Ostendorff et al. 2022), and
+negatives mined from a ranking.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ RECIPES = {
     "specter2": Mix(same_field=4, other_field=2, hard=4),
     "scincl": Mix(easy=3, ranked=2),
     "mined": Mix(ranked=5),
-    "pairs": Mix(pair=5),
 }
 """Number of negatives of each kind of a query, by recipe."""
 
@@ -74,14 +73,12 @@ def mix_of(recipe: str, counts: Mapping[str, int | None]) -> Mix:
     ``hard`` counts the negatives from the ranking in ``mined`` and ``scincl``.
 
     Raises:
-        InputError: there is no such recipe, or ``counts`` has a kind that it lacks.
+        InputError: there is no such recipe, or no triplet is left.
     """
     require_known(recipe, RECIPES, f"there is no recipe of triplets {recipe!r}")
     values = dict(vars(RECIPES[recipe]))
     for name, count in counts.items():
         kind = "ranked" if name == "hard" and values["ranked"] else name
-        if count is not None and (recipe == "pairs") == (kind != "pair"):
-            raise InputError(f"--{name} must go with a recipe that has such, got {recipe}", "Leave it out")
         values[kind] = values[kind] if count is None else count
     if min(values.values()) < 0 or not any(values.values()):
         raise InputError(f"a query must have at least one triplet, got {dict(counts)}", "Give numbers from 0")
@@ -95,6 +92,7 @@ def triplets_task(
     draw: Draw,
     *,
     ranking: Task | None = None,
+    ranks: tuple[int, int] | None = None,
     positive_ranks: tuple[int, int] = (21, 25),
     dimension: int = 128,
 ) -> Task:
@@ -104,19 +102,14 @@ def triplets_task(
     are counted.
 
     Raises:
-        InputError: ranks do not rise from 1, or the recipe needs a ranking and has none, or the reverse.
+        InputError: the recipe needs a ranking and has none, or the reverse.
     """
-    mix = mix_of(recipe, {kind: getattr(draw, kind) for kind in ("hard", "same_field", "other_field", "easy", "pair")})
-    low_rank, high_rank = draw.ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
-    for low, high in ((low_rank, high_rank), positive_ranks):
-        if not 1 <= low <= high:
-            raise InputError(f"ranks must rise from 1, got {low} to {high}", "Give --ranks=10,100")
+    mix = mix_of(recipe, {kind: getattr(draw, kind) for kind in ("hard", "same_field", "other_field", "easy")})
     if (recipe == "mined") != (ranking is not None):
         raise InputError(f"a ranking must go with the recipe mined, got {recipe}", "Give --from=bm25 with mined alone")
-    scincl = recipe == "scincl"
-    config = TripletConfig(
-        recipe, mix, (low_rank, high_rank), positive_ranks if scincl else (0, 0), dimension if scincl else 0, draw.seed
-    )
+    ranks = ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
+    of_embedding = (positive_ranks, dimension) if recipe == "scincl" else ((0, 0), 0)
+    config = TripletConfig(recipe, mix, ranks, *of_embedding, draw.seed)
     inputs_of: dict[str, Task | Artifact] = {"corpus": corpus, "pool": queries}
     if ranking is not None:
         inputs_of["ranking"] = ranking
@@ -165,18 +158,17 @@ def _batch(
     queries: Rows, positives: Ints, negatives: Ints, kinds: Sequence[str], counts: Counter[str]
 ) -> pa.RecordBatch:
     """Return the complete triplets of a draw; count drawn and missing triplets by kind."""
-    complete = (positives >= 0) & ((negatives >= 0) | (np.array(kinds) == "pair"))
+    complete = (positives >= 0) & (negatives >= 0)
     for kind, count in zip(kinds, np.count_nonzero(complete, axis=0).tolist(), strict=True):
         counts[f"triplets_{kind}"] += count
         counts[f"missing_{kind}"] += len(complete) - count
     counts["triplets"] += int(np.count_nonzero(complete))
     owner, column = np.nonzero(complete)
-    negative = negatives[complete]
     kind_of = np.array([KINDS.index(kind) for kind in kinds], np.int8)[column]
     columns: list[Any] = [
         queries[owner],
         positives[complete].astype(np.uint32),
-        pa.array(np.maximum(negative, 0).astype(np.uint32), mask=negative < 0),
+        negatives[complete].astype(np.uint32),
         pa.DictionaryArray.from_arrays(pa.array(kind_of), pa.array(KINDS)),
     ]
     return pa.record_batch(columns, TRIPLETS)

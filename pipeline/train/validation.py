@@ -11,7 +11,7 @@ from sentence_transformers.base.evaluation import BaseEvaluator
 
 from pipeline.core.csr import offsets_of
 from pipeline.corpus.pool import Pool
-from pipeline.encode.spec import Distance
+from pipeline.encode.model import Distance
 from pipeline.measure.engines import average_precision
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Writer

@@ -89,7 +89,7 @@ RUNS = {
     "score": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
     "eval": [f"{POOL} --model lsa", f"{POOL} --model lsa --engine ray"],
     "submit": [f"eval {POOL} --model lsa --dry-run"],
-    "triplets": ["mined --corpus tiny --until 2015 --from random --ranks 2,9 --field Physics --queries 5 --seed 3"],
+    "triplets": ["mined --corpus tiny --until 2015 --from random --field Physics --queries 5 --seed 3"],
     "jobs": [""],
     "models": ["", "scincl"],
     "doctor": [""],

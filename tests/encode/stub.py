@@ -11,7 +11,7 @@ which has no abstract.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,17 +24,19 @@ from pipeline.core.rng import generator
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, Encoder
-from pipeline.encode.spec import Model, Role, Storage
+from pipeline.encode.model import Model, Role
 
 BATCH = 16
 """Texts of a batch."""
 
 
-@dataclass(frozen=True)
-class StubSpec:
+@dataclass(frozen=True, kw_only=True)
+class Stub(Model):
+    kind, entries = "stub", {"stub": {}}
     dimension: int = 32
-    storage: Storage = "float32"
-    kind: str = "stub"
+
+    def load(self, fit: Artifact | None, resources: Resources) -> Encoder:
+        return StubEncoder(self.dimension)
 
 
 class StubEncoder(Encoder):
@@ -79,15 +81,6 @@ def unit_vector(text: Text, dimension: int) -> np.ndarray[Any, np.dtype[np.float
     return (vector / np.linalg.norm(vector)).astype(np.float32)
 
 
-def _resolve(name: str, settings: Mapping[str, Any]) -> Model:
-    return Model(name, kinds.build_spec(StubSpec, settings), "l2")
-
-
-def _load(model: Model, _fit: Artifact | None, _resources: Resources) -> Encoder:
-    assert isinstance(model.spec, StubSpec)
-    return StubEncoder(model.spec.dimension)
-
-
 def install() -> None:
     """Make the model ``stub`` known to this process."""
-    kinds.register(kinds.Kind("stub", StubSpec, _resolve, _load, models={"stub": {}}))
+    kinds.register(Stub)

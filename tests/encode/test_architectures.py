@@ -146,13 +146,13 @@ def differences(cache: Path, name: str) -> dict[str, dict[str, float]]:
         apart = np.concatenate([peer.encode([one], prompt="") for one in fed])  # alone: without any padding
         together = peer.encode(fed, prompt="")
         asked = query_paper_model(model) if role == "query_paper" else model
-        ours = type(encoder).load(asked, CPU)
+        ours = asked.load(None, CPU)
         vectors = ours.encode(texts[role], role)
         alone = np.concatenate([ours.encode([text], role) for text in texts[role]])
-        half = replace(asked, spec=replace(asked.spec, compute="bfloat16"))
-        rounded = type(encoder).load(half, CPU).encode(texts[role], role)
+        half = replace(asked, compute="bfloat16")
+        rounded = half.load(None, CPU).encode(texts[role], role)
         assert np.ptp(vectors, axis=0).max() > 0.01
-        assert asked.spec == model.spec or np.abs(vectors - encoder.encode(TEXTS)).max() > 0.01
+        assert asked.identity == model.identity or np.abs(vectors - encoder.encode(TEXTS)).max() > 0.01
         found[role] = {
             "alone": np.abs(alone - apart).max(),
             "batches": max(np.abs(vectors - apart).max(), np.abs(vectors - together).max()),

@@ -68,8 +68,8 @@ def one_by_one(folder: Path, text: Text) -> np.ndarray:
 
 @pytest.fixture
 def encoder(folder: Path) -> Encoder:
-    aspire = kinds.find("aspire")
-    return aspire.load(aspire.resolve("aspire", {"folder": str(folder)}), None, CPU)
+    encoder: Encoder = kinds.find("aspire").of("aspire", {"folder": str(folder)}).load(None, CPU)
+    return encoder
 
 
 def test_what_is_cut(encoder: Encoder) -> None:

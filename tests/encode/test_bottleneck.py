@@ -67,7 +67,7 @@ def test_a_fusion_attends_over_its_adapters(base: Path, tmp_path: Path) -> None:
         for path in (tmp_path / "model" / "adapters" / "[CLF]").iterdir():
             (tmp_path / "model" / "adapters" / name / path.name).write_bytes(path.read_bytes())
     np.testing.assert_allclose(load(fused)[1].encode(TEXTS), alone, atol=1e-5)
-    assert registry.resolve(fused).spec != model.spec  # its adapters are part of the identity
+    assert registry.resolve(fused).identity != model.identity  # its adapters are part of the identity
     torch.save(dict(list(state.items())[1:]), fusion / "pytorch_model_adapter_fusion.bin")
     with pytest.raises(InputError, match=r"must have weights of .*adapter_fusion_layer.*query\.weight"):
         load(fused)

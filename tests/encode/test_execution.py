@@ -78,10 +78,10 @@ class Small(torch.nn.Module):
 
 def small(folder: Path, most: int, error: RuntimeError, device: str = "cpu", workers: int = 1) -> tuple[Small, Any]:
     """Return such a network and its encoder."""
-    spec: Any = registry.resolve(str(folder)).spec
-    first, pooling = open_modules(folder, spec)
+    model: Any = registry.resolve(str(folder))
+    first, pooling = open_modules(folder, model)
     limited = Small(first, most, error)
-    return limited, TransformerEncoder(spec, [limited, pooling], first.tokenizer, torch.device(device), workers)
+    return limited, TransformerEncoder(model, [limited, pooling], first.tokenizer, torch.device(device), workers)
 
 
 @pytest.mark.parametrize(

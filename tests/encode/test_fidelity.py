@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, names
-from pipeline.encode.spec import Role
+from pipeline.encode.model import Role
 from tests.encode import test_aspire
 from tests.encode.test_architectures import ARCHITECTURES
 from tests.encode.tiny import (

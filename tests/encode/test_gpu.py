@@ -23,7 +23,7 @@ pytestmark = [
 
 def encoder(folder: Path, device: str, compute: str = "float32") -> TransformerEncoder:
     options = f"template=title-sep-abstract,pooling=cls,max_length=128,compute={compute}"
-    return TransformerEncoder.load(registry.resolve(f"{folder}:{options}"), Resources(workers=2, device=device))
+    return registry.resolve(f"{folder}:{options}").load(None, Resources(workers=2, device=device))
 
 
 @pytest.mark.parametrize(("compute", "cosine"), [("float32", 1 - 1e-6), ("bfloat16", 0.999), ("float16", 0.999)])

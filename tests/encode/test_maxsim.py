@@ -14,9 +14,8 @@ import torch
 from sentence_transformers.base.modules import Dense, Transformer
 
 from pipeline.core.errors import InputError
-from pipeline.encode import kinds, registry, reranker
-from pipeline.encode.base import in_order
-from pipeline.encode.spec import Pair
+from pipeline.encode import registry, reranker
+from pipeline.encode.base import Pair, in_order
 from tests.encode.tiny import CPU, change, save_bert, words
 
 OLD = not hasattr(sentence_transformers, "MultiVectorEncoder")
@@ -67,7 +66,7 @@ def pylate_typed(folder: Path) -> Path:
 
 def scores(name: str, precision: str | None = None) -> np.ndarray[Any, Any]:
     model = registry.resolve(name, precision, reranker=True)
-    encoder = kinds.find(model.spec.kind).load(model, None, CPU)
+    encoder = model.load(None, CPU)
     return in_order(encoder.scores(PAIRS), 1)[1].ravel()
 
 

@@ -13,7 +13,7 @@ import torch
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import registry
 
 CPU = Resources(workers=1, device="cpu")
 WORDS = (
@@ -103,12 +103,12 @@ def save(folder: Path, version: int) -> Path:
 @pytest.mark.parametrize(("name", "version"), [("oagbert", 1), ("oagbert-v2", 2)])
 def test_vectors_are_those_of_cogdl(tmp_path: Path, name: str, version: int) -> None:
     model = registry.resolve(f"{name}:weights={save(tmp_path / 'folder', version)},max_length=32")
-    encoder = kinds.find("oagbert").load(model, None, CPU)
+    encoder = model.load(None, CPU)
     vectors = np.array(list(encoder.encode(PAPERS)))
     np.testing.assert_allclose(vectors[:, :6], COGDL[name], atol=1e-5)
     (tmp_path / "folder").rename(tmp_path / "moved")
     moved = registry.resolve(f"{name}:weights={tmp_path / 'moved'},max_length=32")
-    assert (moved.spec, moved.key) == (model.spec, model.key)
+    assert (moved.identity, moved.key) == (model.identity, model.key)
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
@@ -121,4 +121,4 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     torch.save({key: value for key, value in state.items() if "pooler" not in key}, folder / "pytorch_model.bin")
     model = registry.resolve(f"oagbert-v2:weights={folder},max_length=32")
     with pytest.raises(InputError, match="has other weights than OAG-BERT: pooler"):
-        kinds.find("oagbert").load(model, None, CPU)
+        model.load(None, CPU)

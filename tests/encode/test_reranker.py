@@ -16,10 +16,9 @@ from transformers import AutoTokenizer
 
 from pipeline.core.errors import InputError
 from pipeline.encode import registry
-from pipeline.encode.base import in_order
+from pipeline.encode.base import Pair, in_order
+from pipeline.encode.model import Model
 from pipeline.encode.network import BATCH_TOKENS
-from pipeline.encode.reranker import CrossEncoder
-from pipeline.encode.spec import Model, Pair
 from tests.encode.tiny import CPU, change, keep_case, save_bert, save_cross_encoder, words
 
 PAIRS = [
@@ -57,7 +56,7 @@ def lowered(folder: Path) -> Path:
 def scores(model: Model) -> np.ndarray[Any, Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BATCH_TOKENS, "cpu", 700)  # several batches
-        encoder = CrossEncoder.load(model, CPU)
+        encoder = model.load(None, CPU)
     return in_order(encoder.scores(PAIRS), 1)[1].ravel()
 
 
@@ -66,7 +65,7 @@ def test_scores_are_those_of_sentence_transformers(tmp_path: Path, change_folder
     folder = change_folder(save_cross_encoder(tmp_path / "model"))
     model = registry.resolve(f"cross:{folder}", reranker=True)
     peer = sentence_transformers.CrossEncoder(str(folder), device="cpu")
-    assert model.spec.max_length == peer.max_seq_length
+    assert model.max_length == peer.max_seq_length
     expected = peer.predict([tuple(pair) for pair in PAIRS])
     assert expected.std() > 0.01
     np.testing.assert_allclose(scores(model), expected, atol=1e-5)
@@ -77,7 +76,7 @@ def test_options_and_identity(tmp_path: Path) -> None:
     plain = registry.resolve(f"cross:{folder}", "float32", reranker=True)
     reduced = registry.resolve(f"cross:{folder}:max_length=64", "bfloat16", reranker=True)
     assert (plain.name, reduced.name) == (f"cross:{folder}", f"cross:{folder}:compute=bfloat16,max_length=64")
-    assert (reduced.spec.compute, reduced.spec.max_length) == ("bfloat16", 64)
+    assert (reduced.compute, reduced.max_length) == ("bfloat16", 64)
     assert registry.resolve(reduced.name, reranker=True) == reduced
     half = registry.resolve(f"cross:{folder}", "bfloat16", reranker=True)
     rounded, exact = scores(half), scores(plain)
@@ -114,13 +113,13 @@ def test_a_model_that_cannot_rank_is_refused(tmp_path: Path, break_it: Callable[
     folder = save_cross_encoder(tmp_path / "model")
     break_it(folder)
     with pytest.raises(InputError, match=message):
-        CrossEncoder.load(registry.resolve(f"cross:{folder}", reranker=True), CPU)
+        registry.resolve(f"cross:{folder}", reranker=True).load(None, CPU)
 
 
 @pytest.mark.parametrize("length", [16, 17])
 def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -> None:
     folder = short(save_cross_encoder(tmp_path / "model"))
-    encoder = CrossEncoder.load(registry.resolve(f"cross:{folder}:max_length={length}", reranker=True), CPU)
+    encoder = registry.resolve(f"cross:{folder}:max_length={length}", reranker=True).load(None, CPU)
     sizes = (0, 1, 5, 6, 7, 8, 9, 14, 40)
     pairs = [Pair(words(first, 1), words(second, 2)) for first in sizes for second in sizes]
     queries, papers = zip(*pairs, strict=True)
@@ -135,7 +134,7 @@ def test_pairs_are_cut_as_the_tokenizer_cuts_them(tmp_path: Path, length: int) -
 def test_long_pairs_take_memory_by_their_length_alone(tmp_path: Path) -> None:
     """A tokenizer that cuts pairs keeps every part of one text with every part of the other."""
     model = registry.resolve(f"cross:{save_cross_encoder(tmp_path / 'model')}:max_length=16", reranker=True)
-    encoder = CrossEncoder.load(model, CPU)
+    encoder = model.load(None, CPU)
 
     def measure(taken: Any) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import shutil
@@ -131,7 +130,7 @@ def test_vectors_are_those_of_sentence_transformers(tmp_path: Path, name: str) -
     folder = VARIANTS[name](tmp_path / "model")
     peer = SentenceTransformer(str(folder), device="cpu")
     model, encoder = load(folder)
-    assert peer.max_seq_length in (model.spec.max_length, math.inf)
+    assert peer.max_seq_length in (model.max_length, math.inf)
     joined = [" ".join(filter(None, text)) for text in TEXTS]
     vectors = encoder.encode(TEXTS)
     assert vectors.shape == (len(TEXTS), encoder.dimension)
@@ -148,7 +147,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_setting_is_part_of_the_identity(described: Path, tmp_path: Path) -> None:
     model: Any = registry.resolve(str(described))
-    assert (model.distance, model.spec.pooling, model.spec.normalise) == ("inner_product", "modules", False)
+    assert (model.distance, model.pooling, model.normalise) == ("inner_product", "modules", False)
     models = [model]
     for path, values in {
         "config_sentence_transformers.json": {"prompts": {**PROMPTS, "document": "w5 w4 "}},
@@ -159,11 +158,11 @@ def test_every_setting_is_part_of_the_identity(described: Path, tmp_path: Path) 
         changed = shutil.copytree(described, tmp_path / Path(path).parent / Path(path).stem)
         change(changed / path, **values)
         models.append(registry.resolve(str(changed)))
-    assert len({model.spec.revision for model in models}) == len({model.key for model in models}) == 5
-    assert models[-1].spec.max_length == 64
+    assert len({model.revision for model in models}) == len({model.key for model in models}) == 5
+    assert models[-1].max_length == 64
     with pytest.raises(InputError, match=r"lower_case of .* must go with a pooling, got the modules"):
         registry.resolve(f"{changed}:lower_case=true")
-    lowered: Any = registry.resolve(f"{changed}:lower_case=true,pooling=mean").spec
+    lowered: Any = registry.resolve(f"{changed}:lower_case=true,pooling=mean")
     assert lowered.lower_case
 
 
@@ -254,7 +253,7 @@ def test_a_peft_adapter_is_read_over_its_base(tmp_path: Path, configured: bool) 
     np.testing.assert_allclose(found, adapted.encode_document(joined), rtol=1e-4, atol=1e-4)
     assert np.abs(found - load(base)[1].encode(TEXTS)).max() > 1e-3
     change(base / "config.json", note="another")
-    assert registry.resolve(str(folder)).spec != model.spec
+    assert registry.resolve(str(folder)).identity != model.identity
     if configured:
         shutil.copy(base / "model.safetensors", folder)
         with pytest.raises(InputError, match="beside the weights of a whole model"):
@@ -263,7 +262,7 @@ def test_a_peft_adapter_is_read_over_its_base(tmp_path: Path, configured: bool) 
     (folder / "sentence_bert_config.json").write_text("{}")
     change(folder / "tokenizer_config.json", model_max_length=None)
     change(base / "config.json", max_position_embeddings=100)
-    assert registry.resolve(str(folder)).spec.max_length == 100
+    assert registry.resolve(str(folder)).max_length == 100
     shutil.rmtree(base)
     with pytest.raises(MdcrError, match="base"):
         registry.resolve(str(folder))
@@ -278,16 +277,16 @@ def test_the_smaller_of_two_limits_is_the_length(tmp_path: Path, limits: tuple[i
         SentenceTransformer(modules=[Transformer(str(folder)), MEAN], device="cpu").save(str(folder))
         (folder / "sentence_bert_config.json").write_text("{}")
     model, encoder = load(folder)
-    assert model.spec.max_length == min(limits) == max(map(len, encoder.prepare(TEXTS).ids))
+    assert model.max_length == min(limits) == max(map(len, encoder.prepare(TEXTS).ids))
 
 
 def test_options_replace_settings_of_the_folder_one_by_one(described: Path) -> None:
     plain, templated = registry.resolve(str(described)), registry.resolve(f"{described}:template=fields-sep")
     assert registry.resolve(str(described), None, "fields-sep") == templated
-    assert templated.spec == dataclasses.replace(plain.spec, template="fields-sep")
+    assert templated.identity == {**plain.identity, "template": "fields-sep"}
     assert (templated.distance, templated.name) == ("inner_product", f"{described}:template=fields-sep")
-    shorter = registry.resolve(f"{described}:max_length=64,pooling=cls").spec
-    assert shorter == dataclasses.replace(plain.spec, max_length=64, pooling="cls")
+    shorter = registry.resolve(f"{described}:max_length=64,pooling=cls").identity
+    assert shorter == {**plain.identity, "max_length": 64, "pooling": "cls"}
 
 
 def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(
@@ -305,7 +304,7 @@ def test_a_known_hub_id_takes_the_recipe_of_its_entry_and_says_so(
         registry.resolve,
         [f"{name}:{option}" for name in ("hf:malteos/scincl", "scincl", "hf:malteos/scincl", "hf:org/other")],
     )
-    assert (known.spec, known.distance) == (entry.spec, entry.distance)
+    assert (known.identity, known.distance) == (entry.identity, entry.distance)
     recipe = "template=title-sep-abstract, pooling=cls, max_length=512, distance=l2"
     lines = capsys.readouterr().err.splitlines()
     assert sorted(lines) == [

@@ -14,7 +14,7 @@ from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.task import Task
-from pipeline.encode.spec import Storage
+from pipeline.encode.model import Storage
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 
 Vectors = Mapping[int, Sequence[Sequence[float]]]

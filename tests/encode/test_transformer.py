@@ -18,9 +18,9 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.encode.base import NotFiniteError
+from pipeline.encode.kinds import Transformer
 from pipeline.encode.network import BATCH_TOKENS
 from pipeline.encode.recipes import check_template, render
-from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.transformer import TransformerEncoder, open_modules
 from tests.encode.tiny import (
     CPU,
@@ -46,11 +46,11 @@ TEXTS = [
 
 
 def test_roles_and_templates() -> None:
-    spec = TransformerSpec("org/model", "abc", query_prefix="query: ", paper_prefix="passage: ")
+    model = Transformer(checkpoint="org/model", revision="abc", query_prefix="query: ", paper_prefix="passage: ")
     marks = SimpleNamespace(**dict.fromkeys(("sep_token",), "[SEP]"), **dict.fromkeys(("eos_token",), "[EOS]"))
-    assert render(Text("T", ""), "paper", spec, marks) == "passage: T[SEP]"
-    assert render(Text("", "A"), "query_paper", spec, marks) == "passage: [SEP]A"
-    assert render(Text("Q", ""), "query", spec, marks) == "query: Q"
+    assert render(Text("T", ""), "paper", model, marks) == "passage: T[SEP]"
+    assert render(Text("", "A"), "query_paper", model, marks) == "passage: [SEP]A"
+    assert render(Text("Q", ""), "query", model, marks) == "query: Q"
     texts = (Text("T", ""), Text("", "A"), Text("T", "A"))
     for template, expected in {
         "title-space-abstract": ["T", "A", "T A"],
@@ -58,7 +58,7 @@ def test_roles_and_templates() -> None:
         "{title}{sep}{abstract|-}{eos}": ["T[SEP]-[EOS]", "[SEP]A[EOS]", "T[SEP]A[EOS]"],
     }.items():
         check_template(template)
-        free = dataclasses.replace(spec, template=template, paper_prefix="")
+        free = dataclasses.replace(model, template=template, paper_prefix="")
         assert [render(text, "paper", free, marks) for text in texts] == expected
 
 
@@ -103,11 +103,11 @@ def test_half_precision_is_close(folder: Path) -> None:
 
 
 def test_nan_names_the_text(folder: Path) -> None:
-    spec: Any = registry.resolve(str(folder)).spec
-    modules = open_modules(folder, spec)
+    model: Any = registry.resolve(str(folder))
+    modules = open_modules(folder, model)
     with torch.no_grad():
         modules[0].model.embeddings.word_embeddings.weight[len(SPECIAL) + len(WORDS)] = float("nan")
-    encoder = TransformerEncoder(spec, modules, modules[0].tokenizer, torch.device("cpu"))
+    encoder = TransformerEncoder(model, modules, modules[0].tokenizer, torch.device("cpu"))
     with pytest.raises(NotFiniteError) as caught:
         encoder.encode([Text("w1", ""), Text("w2 w3", ""), Text("w1 a", ""), Text("a", "")])
     assert caught.value.position == 2
@@ -119,10 +119,10 @@ def test_wrong_lengths_devices_and_prefixes(folder: Path) -> None:
     model = registry.resolve(str(folder))
     for device in ("quantum", "mps", "cuda:x"):
         with pytest.raises(InputError, match=f"there is no device '{device}'"):
-            TransformerEncoder.load(model, Resources(device=device))
-    coded = dataclasses.replace(model.spec, pooling="position:1", paper_prefix="[XYZ] ")
+            model.load(None, Resources(device=device))
+    coded = dataclasses.replace(model, pooling="position:1", paper_prefix="[XYZ] ")
     with pytest.raises(InputError, match=r"'\[XYZ\] ' is 5 tokens"):
-        TransformerEncoder.load(dataclasses.replace(model, spec=coded), CPU)
+        coded.load(None, CPU)
 
 
 def test_weights_that_are_missing_or_damaged(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_minilm_is_what_sentence_transformers_gives() -> None:
     odd = Text("Über die Größe von Molekülen 😀 \0", "Température élevée — 50 % of the ΔG‡ values (p < 0.05). [SEP]")
     texts = [odd, Text("", odd.abstract), Text("", ""), Text("Long", "One sentence, until it is cut. " * 90)]
     strings = [" ".join(part for part in text if part) for text in texts]
-    expected = SentenceTransformer(str(model.checkpoint.folder), device="cpu").encode(strings)
+    expected = SentenceTransformer(str(model.files.folder), device="cpu").encode(strings)
     np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
-    by_folder, reduced = load(model.checkpoint.folder, "bfloat16")
+    by_folder, reduced = load(model.files.folder, "bfloat16")
     assert smallest_cosine(reduced.encode(texts), expected) >= 0.999
     assert by_folder.distance == model.distance
-    assert (by_folder.spec.pooling, by_folder.spec.max_length) == ("modules", model.spec.max_length)
+    assert (by_folder.pooling, by_folder.max_length) == ("modules", model.max_length)

@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, registry
+from pipeline.encode import registry
 from pipeline.encode.base import in_order
 from pipeline.encode.lsa import WordsEncoder, tfidf_similarities
 from pipeline.stages.embed import store_folder
@@ -99,4 +99,4 @@ def test_sentences_need_an_encoder_of_texts(name: str) -> None:
 
 def test_kinds_that_are_fitted_are_loaded_from_their_fit() -> None:
     with pytest.raises(TypeError, match="artifact of its fit"):
-        kinds.find("words").load(registry.resolve("word2vec"), None, Resources())
+        registry.resolve("word2vec").load(None, Resources())

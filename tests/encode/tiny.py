@@ -21,8 +21,8 @@ from transformers import (
 )
 
 from pipeline.core.resources import Resources
-from pipeline.encode import bottleneck, kinds, registry
-from pipeline.encode.spec import Model
+from pipeline.encode import bottleneck, registry
+from pipeline.encode.model import Model
 
 CPU = Resources(workers=2, device="cpu")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -47,7 +47,7 @@ SMALL = {
 def load(name: str | Path, precision: str | None = None) -> tuple[Model, Any]:
     """Return a model by name and its encoder on the CPU."""
     model = registry.resolve(str(name), precision)
-    return model, kinds.find(model.spec.kind).load(model, None, CPU)
+    return model, model.load(None, CPU)
 
 
 def smallest_cosine(vectors: np.ndarray[Any, Any], others: np.ndarray[Any, Any]) -> float:

@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipeline.api as mdcr_api
-from pipeline.encode.registry import resolve
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.conftest import cache
-from tests.encode.tiny import save_bert, snapshot
+from tests.encode.tiny import snapshot
 from tests.releases import write_lines
 from tests.sources.server import SHA, Hub, answering
 
@@ -241,40 +240,6 @@ def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
     built = mdcr(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS,SciFact", "--input", str(fetched))
     assert built.returncode == 0, built.stderr
     assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
-
-
-@pytest.mark.parametrize(
-    ("name", "prompts"),
-    [
-        ("intfloat/e5-base-v2", {"paper_prefix": "passage: ", "query_prefix": "query: "}),
-        ("BAAI/bge-base-en-v1.5", {"query_prefix": "Represent this sentence for searching relevant passages: "}),
-        (
-            "intfloat/multilingual-e5-large-instruct",
-            {"query_prefix": f"Instruct: {INSTRUCTION}\nQuery: "},
-        ),
-    ],
-)
-def test_a_registered_model_scores_as_mteb_scores_it(
-    tmp_path: Path, cache: Path, name: str, prompts: dict[str, str]
-) -> None:
-    """Weights are random, in the layout and at the commit that the package names; prompts are its own."""
-    import mteb
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
-
-    meta = mteb.get_model_meta(name)
-    transformer = Transformer(str(save_bert(tmp_path / "bert")))
-    modules = [transformer, Pooling(transformer.get_embedding_dimension(), "mean"), Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save(str(snapshot(cache, name, meta.revision)))
-    folder = write_task(tmp_path / "data" / "SCIDOCS", drawn())
-    loaded = meta.load_model(device="cpu", model_kwargs={"dtype": "float32"}, cache_folder=str(cache))
-    theirs = by_mteb("SCIDOCS", folder, loaded)
-    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS", "--input", str(folder))
-    system = f"mteb:{name}:task=SCIDOCS"
-    spec = resolve(system).spec
-    assert spec.revision == meta.revision
-    assert {key: value for key in ("paper_prefix", "query_prefix") if (value := getattr(spec, key))} == prompts
-    assert ours(tmp_path, "scidocs", system) == close(theirs)
 
 
 @pytest.mark.parametrize("place", ["folder", "hub"])

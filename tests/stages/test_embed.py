@@ -15,16 +15,15 @@ from pipeline.core.resources import Resources
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import kinds, network, registry, shards
+from pipeline.encode import network, registry, shards
 from pipeline.encode.base import Encoded, Encoder
-from pipeline.encode.spec import Model
+from pipeline.encode.model import Model
 from pipeline.encode.store import VectorStore
-from pipeline.encode.views import VectorTransform
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
 from pipeline.stages.ranking_file import read_ranking
 from tests.builders import make_corpus, make_pool
-from tests.encode.stub import StubEncoder, StubSpec, unit_vector
+from tests.encode.stub import StubEncoder, unit_vector
 from tests.encode.tiny import save_bert, words
 from tests.stages.making import flip, make
 
@@ -199,7 +198,7 @@ def test_a_transformer_through_the_store(tmp_path: Path) -> None:
     papers = [{"paper_id": str(n), "title": text.title, "abstract": text.abstract} for n, text in enumerate(texts)]
     corpus = make_corpus(tmp_path, papers, shard_rows=4)
     segment = embed(tmp_path, corpus, make_pool(tmp_path, corpus, [0]), str(folder))
-    encoder = kinds.find("transformer").load(registry.resolve(str(folder)), None, Resources(device="cpu"))
+    encoder = registry.resolve(str(folder)).load(None, Resources(device="cpu"))
     stored = np.concatenate([block.vectors for block in store_of(segment).blocks(np.arange(9), 2)])
     np.testing.assert_allclose(stored, encoder.encode(texts), atol=1e-5)
     manifest = segment.manifest
@@ -264,13 +263,16 @@ class BrokenEncoder(Encoder):
 )
 def test_vectors_that_are_no_numbers_name_the_paper(tmp_path: Path, value: float, message: str) -> None:
     corpus = make_corpus(tmp_path, 6)
-    model = Model("broken", StubSpec(kind="broken", storage="float16"), "l2")
-    kinds.register(kinds.Kind("broken", StubSpec, lambda *_: model, lambda *_: BrokenEncoder(value)))
-    try:
-        with pytest.raises(StageError, match=message):
-            make(tmp_path, embed_tasks(corpus, make_pool(tmp_path, corpus, [1], [2, 3]), model)["paper"])
-    finally:
-        kinds.unregister("broken")
+
+    class Broken(Model):
+        kind = "broken"
+
+        def load(self, fit: Any, resources: Any) -> Encoder:
+            return BrokenEncoder(value)
+
+    model = Broken(name="broken", storage="float16")
+    with pytest.raises(StageError, match=message):
+        make(tmp_path, embed_tasks(corpus, make_pool(tmp_path, corpus, [1], [2, 3]), model)["paper"])
     assert list((tmp_path / VECTORS).glob("*/pool-*")) == []
 
 
@@ -288,19 +290,15 @@ def test_queries_with_a_prompt_of_their_own_have_a_second_vector(tmp_path: Path)
     assert queries.manifest.config["role"] == "query_paper"
     rows = np.array([3, 7])
     (texts,) = Corpus(corpus).texts(rows)
-    encoder = kinds.find("transformer").load(plain, None, Resources(device="cpu"))
+    encoder = plain.load(None, Resources(device="cpu"))
     prompted = [Text(f"w9 w8{text.title}", text.abstract) for text in texts]
     np.testing.assert_allclose(store_of(queries).grouped(rows).vectors, encoder.encode(prompted), atol=1e-6)
     np.testing.assert_allclose(store_of(papers).grouped(rows).vectors, encoder.encode(texts), atol=1e-6)
     vectors = {"paper": papers, "query": queries}
-    for model in (
-        asked,
-        *(dataclasses.replace(asked, view=view) for view in (VectorTransform(8), VectorTransform(0, "binary"))),
-    ):
+    for model in (asked, dataclasses.replace(asked, truncate_dim=8)):
         ranking = make(tmp_path, dense_ranking_task(corpus, pool, vectors, model, depth=5))
-        view = model.view
         found = [
-            view(store_of(vectors[of]).grouped(np.array(r)).vectors)
+            store_of(vectors[of]).grouped(np.array(r)).vectors[:, : model.truncate_dim or None]
             for of, r in (("query", rows), ("paper", range(20, 50)))
         ]
         distances = np.square(found[0][:, None].astype(np.float64) - found[1][None]).sum(2)

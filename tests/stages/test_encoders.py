@@ -12,8 +12,8 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, registry
+from pipeline.encode.model import Model
 from pipeline.encode.shards import CorpusTexts
-from pipeline.encode.spec import Model, TransformerSpec
 from pipeline.stages.embed import describe_stores, embed_tasks, query_model, store_of, stored_tasks
 from pipeline.stages.systems import parse_systems
 from tests.builders import make_corpus, make_pool
@@ -65,40 +65,40 @@ def test_the_mean_of_two_systems(tmp_path: Path, corpus: Artifact, folder: Path)
 
 def test_queries_have_their_own_encoder(tmp_path: Path, folder: Path) -> None:
     other = save_bert(tmp_path / "other", seed=4)
-    transformer = kinds.find("transformer")
-    entries = {"papers": {"folder": str(folder), "query": "asked"}, "asked": {"folder": str(other)}}
-    for name, entry in entries.items():
-        kind, models = f"kind of {name}", {name: {**entry, "kind": f"kind of {name}"}}
-        kinds.register(kinds.Kind(kind, TransformerSpec, transformer.resolve, transformer.load, models=models))
+    own_entries = {"papers": {"folder": str(folder), "query": "asked"}, "asked": {"folder": str(other)}}
+
+    @kinds.register
+    class Folders(kinds.Transformer):
+        kind, entries = "folders", own_entries
+
     try:
         model = registry.resolve("papers:max_length=64")
         assert model.query == "asked:max_length=64"
-        assert query_model(model).spec == registry.resolve("asked:max_length=64").spec
+        assert query_model(model).identity == registry.resolve("asked:max_length=64").identity
         corpus = make_corpus(tmp_path, 4, query_texts={"a": "w1 w2"}, judgements=[("a", "00001", 1)])
         tasks = embed_tasks(corpus, make_pool(tmp_path, corpus), model)
-        assert tasks["query"].config.encoder == query_model(model).spec
-        assert tasks["paper"].config.encoder == model.spec
+        assert tasks["query"].config.encoder == query_model(model).identity
+        assert tasks["paper"].config.encoder == model.identity
     finally:
-        for name in entries:
-            kinds.unregister(f"kind of {name}")
+        del kinds.KINDS["folders"]
 
 
 def test_papers_that_ad_hoc_queries_search_have_their_own_prefix(tmp_path: Path, folder: Path) -> None:
     settings = {"folder": str(folder), "template": "title-space-abstract", "paper_prefix": "w1 "}
-    resolve = kinds.find("transformer").resolve
+    resolve = kinds.find("transformer").of
     model, plain = resolve("like-e5", {**settings, "passage_prefix": "w2 "}), resolve("plain", settings)
     corpus = make_corpus(tmp_path, 4, query_texts={"a": "w1 w2"}, judgements=[("a", "00001", 1)])
     pools = make_pool(tmp_path, corpus, [0]), make_pool(tmp_path, corpus)
     for encoder, prefixes in ((model, ["w1 ", "w2 "]), (plain, ["w1 ", "w1 "])):
         tasks = [embed_tasks(corpus, pool, encoder)["paper"] for pool in pools]
-        assert [task.config.encoder.paper_prefix for task in tasks] == prefixes
+        assert [task.config.encoder["paper_prefix"] for task in tasks] == prefixes
     for pool in pools:
         make(tmp_path, embed_tasks(corpus, pool, model)["paper"])
     assert len(stored_tasks(tmp_path, corpus, model)) == 2
 
 
 def test_sentence_vectors_through_the_store(tmp_path: Path, corpus: Artifact, folder: Path) -> None:
-    model = kinds.find("aspire").resolve("aspire", {"folder": str(folder), "storage": "bfloat16"})
+    model = kinds.find("aspire").of("aspire", {"folder": str(folder), "storage": "bfloat16"})
     store = store_of(embed(tmp_path, corpus, model, [3]))
     rows = np.array([0, 3, 7, 11])
     grouped = store.grouped(rows)
@@ -107,14 +107,14 @@ def test_sentence_vectors_through_the_store(tmp_path: Path, corpus: Artifact, fo
     blocks = list(store.blocks(rows, 3))
     assert [block.rows.tolist() for block in blocks] == [[0] + [3] * 3 + [7] * 7, [11] * 11]
     assert store.grouped(np.array([], np.uint32)).offsets.tolist() == [0]
-    exact = kinds.find("aspire").load(model, None, HERE).encode(CorpusTexts(Corpus(corpus), "paper")(rows))
+    exact = model.load(None, HERE).encode(CorpusTexts(Corpus(corpus), "paper")(rows))
     np.testing.assert_allclose(grouped.vectors, exact, rtol=2**-8)
 
 
 def test_shards_are_divided_between_processes(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outputs = []
     for devices in (["cpu"], ["cpu", "cpu"]):
-        monkeypatch.setattr(kinds, "devices", lambda *_, devices=devices: devices)
+        monkeypatch.setattr(Model, "devices", lambda *_, devices=devices: devices)
         root = tmp_path / str(len(devices))
         manifest = embed(root, corpus_of(root), registry.resolve(str(folder))).manifest
         outputs.append(manifest.outputs)

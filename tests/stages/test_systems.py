@@ -103,7 +103,7 @@ def test_systems_with_labels_are_split(text: str, names: list[str]) -> None:
 
 
 def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in {place for kind in kinds.registered() for place in kind.locators}:
+    for key in {place for kind in kinds.KINDS.values() for place in kind.locators}:
         assert len(parse(f"scincl:storage=float16,{key}=refs/pr/1")) == 1
         assert len(parse(f"scincl,{key}=refs/pr/1")) == 2
     (tmp_path / "a=b:c=d").mkdir()
@@ -208,8 +208,8 @@ def test_reranked_systems(models: Path) -> None:
         (system,) = parse_systems(text, precision)
         reranker = system.ranker
         assert isinstance(reranker, Reranker)
-        assert (system.parts[0].name, reranker.head, reranker.model.spec.max_length) == ("rrf(bm25,lsa)", 30, 64)
-        assert reranker.model.spec.compute == "bfloat16"
+        assert (system.parts[0].name, reranker.head, reranker.model.max_length) == ("rrf(bm25,lsa)", 30, 64)
+        assert reranker.model.compute == "bfloat16"
         assert system.name == "rerank(rrf(bm25,lsa),cross:cross:compute=bfloat16,max_length=64,30)"
         assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
 
@@ -242,7 +242,7 @@ def test_the_same_weights_at_two_paths_have_one_key(models: Path, form: str) -> 
     texts = [form.replace("{}", f"{models}/{name}").format(one=models / "one", third=models / "third") for name in pair]
     one, two = map(registry.resolve, texts)
     assert one.name != two.name
-    assert (one.key, one.slug, one.base_slug, one.spec) == (two.key, two.slug, two.base_slug, two.spec)
+    assert (one.key, one.slug, one.base_slug, one.identity) == (two.key, two.slug, two.base_slug, two.identity)
     assert str(models)[1:] not in one.key
 
 

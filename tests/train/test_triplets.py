@@ -69,7 +69,7 @@ def checked(world: tuple[Runner, Artifact], rows: list[dict], until: int | None 
     held = set(corpus.rows_of(["00001", "00002", "00003", "00021"]).tolist())
     for row in rows:
         cited = set(corpus.outgoing.of(row["query"]).tolist())
-        papers = [row[name] for name in ("query", "positive", "negative") if row[name] is not None]
+        papers = [row[name] for name in ("query", "positive", "negative")]
         assert len(set(papers)) == len(papers)
         assert not held & set(papers)
         assert until is None or all(0 < years[paper] <= until for paper in papers)
@@ -79,9 +79,7 @@ def checked(world: tuple[Runner, Artifact], rows: list[dict], until: int | None 
         if row["kind"] == "hard":
             middle = [paper for paper in cited if until is None or years[paper] <= until]
             assert any(row["negative"] in corpus.outgoing.of(paper) for paper in middle)
-    assert len({(row["query"], row["negative"]) for row in rows if row["kind"] != "pair"}) == sum(
-        row["kind"] != "pair" for row in rows
-    )
+    assert len({(row["query"], row["negative"]) for row in rows}) == len(rows)
 
 
 def test_triplets_of_specter_hold_what_the_graph_says(world: tuple[Runner, Artifact]) -> None:
@@ -146,13 +144,6 @@ def test_neighbours_of_scincl_are_nearer_than_its_negatives(world: tuple[Runner,
     assert near > 1.3 * far
 
 
-def test_pairs_have_each_positive_once(world: tuple[Runner, Artifact]) -> None:
-    rows, _, _ = drawn(world, "pairs", until=None)
-    checked(world, rows, None)
-    assert {row["negative"] for row in rows} == {None}
-    assert len({(row["query"], row["positive"]) for row in rows}) == len(rows)
-
-
 def test_draws_depend_on_no_block_and_no_other_query(
     world: tuple[Runner, Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,11 +162,7 @@ def _task(world: tuple[Runner, Artifact]) -> object:
     return triplets_task(world[1], queries_task(world[0].root, world[1], draw), "specter", draw)
 
 
-def test_balanced_queries_have_equal_fields(world: tuple[Runner, Artifact]) -> None:
-    _, _, queries = drawn(world, balanced=True, queries=30)
-    by_field = queries.manifest.counts["queries_by_field"]
-    assert max(by_field.values()) - min(by_field.values()) <= 1
-    assert sum(by_field.values()) in (30, 31)  # one paper may have two fields
+def test_queries_may_be_of_a_field(world: tuple[Runner, Artifact]) -> None:
     rows, _, _ = drawn(world, field="Art")
     masks = Corpus(world[1]).attributes["fields"]
     art = draws.FIELD_BIT["Art"]
@@ -204,13 +191,11 @@ def test_a_later_pool_whose_queries_are_after_the_year_changes_nothing(world: tu
 
 
 def test_wrong_settings_are_one_line(world: tuple[Runner, Artifact]) -> None:
-    for recipe, counts in (("spectre", {}), ("pairs", {"hard": 2}), ("specter", {"easy": 0, "hard": 0})):
+    for recipe, counts in (("spectre", {}), ("specter", {"easy": 0, "hard": 0})):
         with pytest.raises(InputError):
             mix_of(recipe, counts)
     assert mix_of("mined", {"hard": 3}) == dataclasses.replace(triplets.RECIPES["mined"], ranked=3)
     with pytest.raises(InputError, match="ranking"):
         drawn(world, "specter", ranking=_task(world))
-    with pytest.raises(InputError, match="balanced"):
-        drawn(world, balanced=True)
     with pytest.raises(InsufficientDataError, match="may train"):
         drawn(world, until=1990)

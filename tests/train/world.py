@@ -67,7 +67,7 @@ def trained(base: Path, folder: Folder, place: Path, **settings: Any) -> tuple[A
     place.mkdir(exist_ok=True)
     chosen = replace(SETTINGS, **settings)
     architecture = Architecture(chosen.architecture, registry.resolve(str(base)), chosen.max_length, chosen.seed)
-    writer = Writer(architecture.base.spec, architecture.model.tokenizer, architecture.coded)
+    writer = Writer(architecture.base, architecture.model.tokenizer, architecture.coded)
     counts = train(architecture, sets_of(folder, writer, place, chosen), chosen, Workdir(place), CPU)
     return architecture, writer, counts
 

@@ -29,10 +29,8 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
-from pipeline.encode import kinds
+from pipeline.encode.model import Model
 from pipeline.encode.names import parse
-from pipeline.encode.spec import Model
-from pipeline.encode.views import whole
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.sources.base import fingerprint
 from pipeline.sources.csfcube import FACETS, checked_facet
@@ -100,7 +98,7 @@ def rankings(
             if system is None:
                 config = PairConfig("tfidf", depth=entries)
                 ranking = pairs_task(f"tfidf-{pool.slug}", config, corpus, pool, {}, _tfidf)
-            elif model is not None and kinds.find(model.spec.kind).contextual and form == FACET:
+            elif model is not None and model.contextual and form == FACET:
                 # It encodes the facet's sentences within their abstract, so its queries are papers.
                 pool = pools.facet_pool_task(corpus, facet, WHOLE, relevant)
                 ranking = _sentences_task(corpus, pool, model, is_transport, entries, {"collection": collection})
@@ -199,7 +197,7 @@ def _sentences_task(
 
     slug = f"{'ot' if transport else 'sentences'}-{model.slug}-{pool.slug}"
     config = PairConfig("transport" if transport else "best pair", depth=depth)
-    vectors = {str(role): task for role, task in embed_tasks(corpus, pool, whole(model)).items()}
+    vectors = {str(role): task for role, task in embed_tasks(corpus, pool, model.whole()).items()}
     return pairs_task(slug, config, corpus, pool, {**vectors, **collection}, scores_of)
 
 

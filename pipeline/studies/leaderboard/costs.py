@@ -94,7 +94,7 @@ def _parts_of(ranking_names: Iterable[str], finder: Sources) -> list[Source]:
             if part.role not in ("query", "queries"):
                 manifest = part.artifact.manifest if part.artifact else None
                 model = manifest and manifest.provenance.get("model", manifest.stage)
-                found.setdefault((model, part.role == RERANKER, part.dimension, part.quantise), part)
+                found.setdefault((model, part.role == RERANKER, part.dimension), part)
     return list(found.values())
 
 
@@ -144,8 +144,8 @@ def _facts(part: Source, finder: Sources) -> dict[str, Any]:
     if not spec:
         facts |= {"parameters": 0, "bytes": stored_bytes / papers}
     elif store := next(stores, None):
-        bits, dimension = _BITS[spec["storage"]], part.dimension or store.dimension
-        stored_bytes *= dimension / store.dimension * _BITS.get(part.quantise, bits) / bits
+        dimension = part.dimension or store.dimension
+        stored_bytes *= dimension / store.dimension
         facts |= {"dimension": dimension, "bytes": stored_bytes / papers}
     if spec and spec["kind"] == "vectors":  # made elsewhere
         return facts | {"machine": None}
@@ -160,7 +160,7 @@ def _facts(part: Source, finder: Sources) -> dict[str, Any]:
 
 def _parameters(spec: Mapping[str, Any], weight_bytes: int | None) -> float | None:
     """Return the number of parameters of an encoder or of its parts; None: unknown."""
-    if spec.get("kind") in {kind.name for kind in kinds.registered() if kind.fit is not None}:
+    if spec.get("kind") in {kind.kind for kind in kinds.KINDS.values() if kind.fitter}:
         return 0
     precisions = _precisions(spec)
     return weight_bytes * 8 / _BITS[precisions.pop()] if weight_bytes and len(precisions) == 1 else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.pool import Pool
 from pipeline.encode.base import Matrix
-from pipeline.encode.spec import EncoderSpec, Model
+from pipeline.encode.model import Model
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.retrieve.base import Ranking
 from pipeline.stages.embed import store_of
@@ -56,7 +58,7 @@ _ROUNDING = 1e-9
 class GeometryConfig:
     """Settings of an artifact of this module, in addition to its inputs: the encoder."""
 
-    encoder: EncoderSpec
+    encoder: Mapping[str, Any]
 
 
 def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
@@ -87,7 +89,7 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     folder = f"{STANDARDISED}/{model.slug}-{pool.slug}-{pool.id[:12]}"
-    return Task("standardise", 1, folder, model.slug, GeometryConfig(model.spec), inputs, run)
+    return Task("standardise", 1, folder, model.slug, GeometryConfig(model.identity), inputs, run)
 
 
 def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
@@ -114,7 +116,7 @@ def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mode
 
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.spec), inputs, run)
+    return Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
 
 
 def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:

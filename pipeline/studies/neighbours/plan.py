@@ -16,7 +16,7 @@ from pipeline.core.settings import Count, convert, required
 from pipeline.core.task import Task
 from pipeline.core.text import from_csv_cell
 from pipeline.core.workspace import find_corpus
-from pipeline.encode.spec import Model
+from pipeline.encode.model import Model
 from pipeline.sources.collection import JsonLines
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task

@@ -10,7 +10,8 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.encode import hub
-from pipeline.encode.spec import PALS, Model, TransformerSpec
+from pipeline.encode.kinds import Transformer
+from pipeline.encode.model import PALS, Model
 from pipeline.scores.tables import Table, frame_table
 from pipeline.studies.scirepeval.tasks import Format
 
@@ -52,7 +53,7 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
 def _parameters(model: Model) -> int | None:
     """Return the number of parameters of a model, by the header of each file of weights, or else by its size."""
     parts = (model, *model.parts)
-    checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.checkpoint, part.adapter)))}
+    checkpoints = {*filter(None, (checkpoint for part in parts for checkpoint in (part.files, part.adapter_files)))}
     return _counted(checkpoints)
 
 
@@ -60,14 +61,14 @@ def _own_parameters(model: Model) -> int | None:
     """Return the parameters of one format alone: its adapter, fusion, PALs or control code; None without any."""
     if model.parts:
         return sum(filter(None, map(_own_parameters, model.parts))) or None
-    if model.adapter:
-        return _counted([model.adapter])
-    if not model.checkpoint or not isinstance(model.spec, TransformerSpec):
+    if model.adapter_files:
+        return _counted([model.adapter_files])
+    if not model.files or not isinstance(model, Transformer):
         return None
-    if model.spec.pals:
-        return _counted([model.checkpoint], f".multi_layers.{PALS.index(model.spec.pals)}.")
-    coded = model.spec.pooling == "position:1"
-    config = json.loads((model.checkpoint.folder / "config.json").read_text(encoding="utf-8")) if coded else {}
+    if model.pals:
+        return _counted([model.files], f".multi_layers.{PALS.index(model.pals)}.")
+    coded = model.pooling == "position:1"
+    config = json.loads((model.files.folder / "config.json").read_text(encoding="utf-8")) if coded else {}
     return config.get("hidden_size")  # the embedding of the code
 
 

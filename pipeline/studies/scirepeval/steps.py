@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
+from pipeline.core.config import digest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.progress import warn
@@ -29,8 +30,8 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import names, registry
-from pipeline.encode.spec import Model, Role, TransformerSpec
-from pipeline.encode.views import whole
+from pipeline.encode.kinds import Transformer
+from pipeline.encode.model import Model, Role
 from pipeline.sources.base import PaperBatch, QuerySet, Release, fingerprint
 from pipeline.sources.papers import Paper, paper_batches
 from pipeline.sources.records import Tally
@@ -67,7 +68,7 @@ def encoders(name: str, extra: Formats = "") -> Encoders:
     """
     ot_encoder = transported(names.parse_one(name))
     row = multi_format(extra).get(name) or {kind: registry.for_task(ot_encoder or name, kind) for kind in FORMATS}
-    models = {kind: whole(registry.resolve(row[kind], template=_TEMPLATE)) for kind in FORMATS}
+    models = {kind: registry.resolve(row[kind], template=_TEMPLATE).whole() for kind in FORMATS}
     if ot_encoder and not models["proximity"].multi_vector:
         raise InputError(f"{name} must name an encoder with a vector a sentence", "Write ot(aspire-ot-bm)")
     if "query" in row:
@@ -89,8 +90,8 @@ def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
 
 def single_encoder(name: str) -> Encoders:
     """Return one encoder for the papers of all formats and for ad-hoc queries, which it encodes like papers."""
-    model = whole(registry.resolve(name, template=_TEMPLATE))
-    prefix = model.spec.paper_prefix.strip() if isinstance(model.spec, TransformerSpec) else ""
+    model = registry.resolve(name, template=_TEMPLATE).whole()
+    prefix = model.paper_prefix.strip() if isinstance(model, Transformer) else ""
     parsed = names.parse_one(name)
     query = str(dataclasses.replace(parsed, options=(*parsed.options, ("query_prefix", prefix)))) if prefix else ""
     return dict.fromkeys(FORMATS, dataclasses.replace(model, query=query, passage_prefix=None))
@@ -191,8 +192,8 @@ def vector_tasks(
 ) -> dict[Format, dict[Role, Task]]:
     """Return the tasks that embed each format's papers and queries; formats of one encoder share them."""
     tasks: dict[Format, dict[Role, Task]] = {}
-    for model in {model.spec: model for model in system.values()}.values():
-        formats = [name for name, encoder in system.items() if encoder.spec == model.spec]
+    for model in {digest(model.identity): model for model in system.values()}.values():
+        formats = [name for name, encoder in system.items() if encoder.identity == model.identity]
         if shared := [entry for entry in entries if entry.format in formats]:
             tasks |= dict.fromkeys(formats, embed_tasks(corpus, pool_task(corpus, folder, shared), model))
     return tasks

@@ -17,8 +17,8 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
 from pipeline.core.settings import required
 from pipeline.core.task import Task
+from pipeline.encode.model import Role
 from pipeline.encode.names import split_names
-from pipeline.encode.spec import Role
 from pipeline.scores.page.parts import Chart
 from pipeline.scores.plot import draw_heat
 from pipeline.stages.corpus import corpus_task

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.encode.spec import FIELD_MARK, Role
+from pipeline.encode.model import FIELD_MARK, Role
 from pipeline.sources.base import find_files
 from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
 

@@ -31,7 +31,7 @@ def cost(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
         "bm25",
         f"one={one}",
         f"two={two}",
-        f"view={one}:dimension=8,quantise=int8",
+        f"view={one}:dimension=8",
         f"mean=mean({one},{two})",
         f"rrf=rrf(bm25,{one})",
         f"rerank=rerank(rrf(bm25,{two}),{cross},20)",

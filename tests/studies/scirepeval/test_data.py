@@ -19,8 +19,8 @@ from transformers import AutoTokenizer
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Text
 from pipeline.encode import names
+from pipeline.encode.kinds import Transformer
 from pipeline.encode.registry import part_names, resolve
-from pipeline.encode.spec import TransformerSpec
 from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means
@@ -129,7 +129,7 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
     short, long = (read_doc(row, TASKS[name].fields, name) for name in ("trec_covid", "search"))
     assert short.key.partition("~")[0] == long.key.partition("~")[0] == "p1"
     assert short.key != long.key
-    spec = TransformerSpec("org/model", "abc", template="fields-sep", paper_prefix="[PRX] ")
+    model = Transformer(checkpoint="org/model", revision="abc", template="fields-sep", paper_prefix="[PRX] ")
     marks = SimpleNamespace(sep_token="[SEP]", eos_token="")  # noqa: S106
     for changes, expected in (
         ({}, "T [SEP] A [SEP] Journal [SEP] 1964"),
@@ -139,19 +139,19 @@ def test_fields_that_are_there_are_joined_by_the_separator() -> None:
         ({"title": "", "abstract": None, "venue": "", "year": None}, ""),
     ):
         doc = read_doc(row | changes, TASKS["search"].fields, "search")
-        assert render(Text(doc.title, doc.abstract), "paper", spec, marks) == f"[PRX] {expected}"
+        assert render(Text(doc.title, doc.abstract), "paper", model, marks) == f"[PRX] {expected}"
 
 
 def test_every_transformer_reads_the_published_text(tmp_path: Path) -> None:
     bert = save_bert(tmp_path / "bert")
     (mean,) = set(encoders(f"mean({bert}:compute=float16,{bert})").values())
     models = [encoders(str(bert))["search"], single_encoder(str(bert))["search"], *mean.parts]
-    assert [model.spec.template for model in models] == ["fields-sep"] * 4  # type: ignore[attr-defined]
-    assert resolve(models[0].name).spec == models[0].spec != resolve(str(bert)).spec
+    assert [model.template for model in models] == ["fields-sep"] * 4  # type: ignore[attr-defined]
+    assert resolve(models[0].name).identity == models[0].identity != resolve(str(bert)).identity
     (own,) = set(encoders(f"{bert}:template=title-space-abstract").values())
-    assert own.spec.template == "title-space-abstract"  # type: ignore[attr-defined]
+    assert own.template == "title-space-abstract"  # type: ignore[attr-defined]
     tokenizer = AutoTokenizer.from_pretrained(bert)
-    tokens = TextTokeniser(models[0].spec, tokenizer)([Text("w1", ""), Text("", "w2")], "paper").ids  # type: ignore[arg-type]
+    tokens = TextTokeniser(models[0], tokenizer)([Text("w1", ""), Text("", "w2")], "paper").ids  # type: ignore[arg-type]
     assert tokenizer.batch_decode(tokens) == ["[CLS] w1 [SEP]", "[CLS] w2 [SEP]"]
 
 
