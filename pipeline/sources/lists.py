@@ -143,19 +143,24 @@ class Cells:
         """Return how the lists are written.
 
         The separator that makes most parts known is taken; if none makes any known, the first that a cell has, but
-        white space. Where nearly all parts are DOIs, it counts only before a DOI, unless fewer are known then.
+        white space. It counts only before a DOI if more parts are known then, or as many and nearly all are DOIs.
         """
         present = [name for name in among if any(re.search(SEPARATORS[name], cell) for cell in self._whole)]
-        splits = [self._counted(Split(name), known) for name in (*present, "")]
+        splits = [self._best(Split(name), known) for name in (*present, "")]
         best = max(splits, key=lambda split: split.known)
         if not best.known:
             best = next((split for split in splits if split.separator != "white space"), best)
-        if best.separator:
-            dois = self._counted(best._replace(before_dois=True), known)
-            of_dois = sum(re.match(_DOI, item) is not None for cell in self._whole for item in best.items(cell))
-            if dois.known >= best.known and of_dois >= _SHARE_OF_DOIS * (best.parts - len(self._quoted)):
-                return dois
         return best
+
+    def _best(self, split: Split, known: Known) -> Split:
+        """Return the better one of a separator anywhere, and before DOIs alone."""
+        plain = self._counted(split, known)
+        of_dois = sum(re.match(_DOI, item) is not None for cell in self._whole for item in split.items(cell))
+        if not split.separator or not of_dois:
+            return plain
+        dois = self._counted(split._replace(before_dois=True), known)
+        are_dois = of_dois >= _SHARE_OF_DOIS * (plain.parts - len(self._quoted))
+        return dois if dois.known > plain.known or (dois.known == plain.known and are_dois) else plain
 
     def _counted(self, split: Split, known: Known) -> Split:
         """Return a way to split with the numbers of parts and of known ones."""

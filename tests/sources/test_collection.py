@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.collection import JsonLines, ParquetFiles
+from pipeline.sources.registry import open_release
 from tests.releases import id_key, read, write_lines
 
 MAP = "paper_id=id, title=headline,abstract=text.body,year=published,fields=topics,references=refs,doi=ids.doi"
@@ -177,3 +179,38 @@ def test_a_path_leads_through_dots_and_lists(tmp_path: Path, kind: str) -> None:
         release = ParquetFiles(tmp_path, columns=columns)
     row = read(release)[0][0]
     assert (row["paper_id"], row["year"], row["outbound"], row["doi_key"]) == ("1", 2019, [2], doi_key("10.1/a"))
+
+
+def test_folders_hold_columns_and_hidden_ones_no_data(tmp_path: Path) -> None:
+    for place in ("year=2019/v=a%2Fb", "year=2018", "_delta_log", f"year={'__HIVE_DEFAULT_PARTITION__'}"):
+        (tmp_path / place).mkdir(parents=True)
+        pq.write_table(pa.table({"paper_id": [place], "title": ["T"]}), tmp_path / place / "part-0.parquet")
+    (tmp_path / "_SUCCESS").touch()
+    rows, _ = read(ParquetFiles(tmp_path, columns="abstract=v"))
+    years = {row["paper_id"]: (row["year"], row["abstract"]) for row in rows}
+    assert years == {
+        "year=2019/v=a%2Fb": (2019, "a/b"),
+        "year=2018": (2018, ""),
+        "year=__HIVE_DEFAULT_PARTITION__": (NO_YEAR, ""),
+    }
+
+
+def test_values_in_boxes_of_r(tmp_path: Path) -> None:
+    records = [
+        {"paper_id": ["W1"], "title": ["T"], "year": [2019], "references": ["W2"]},
+        {"paper_id": ["W2"], "references": "W1"},
+    ]
+    rows, total = read(JsonLines(write_lines(tmp_path / "a.jsonl", records)))
+    assert [(row["paper_id"], row["outbound"]) for row in rows] == [("W1", [id_key("W2")]), ("W2", [id_key("W1")])]
+    assert total.noted == total.dropped == {}
+
+
+def test_an_answer_of_an_api_without_papers_is_refused_by_its_keys(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.json", [{"error": "Too Many Requests"}])
+    for source in ("openalex", "s2orc2020"):
+        with pytest.raises(InputError, match="no record of .*a.json has an id: the first has error, and read are"):
+            read(open_release(source, tmp_path / "a.json", {}))
+    nested = gzip.compress(json.dumps({"response": {"docs": [{"id": 1}]}}).encode())
+    (tmp_path / "b.json.gz").write_bytes(nested)
+    with pytest.raises(InputError, match=r"gunzip -c b.json.gz \| jq -c '.response.docs\[\]' > lines.jsonl"):
+        read(JsonLines(tmp_path / "b.json.gz"))

@@ -87,3 +87,23 @@ def test_one_file_of_several_is_refused(tmp_path: Path, source: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"_id": "1"}\n')
     with pytest.raises(InputError, match=rf"got a file\. Give --input {tmp_path}"):
         open_release(source, tmp_path / "a.jsonl", {}).identity()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (b"\xef\xbb\xbfTY  - JOUR\r\nTI  - A\r\n", "RIS"),
+        (b"Provider: x\nContent: y\n\nTY  - JOUR\n", "RIS"),
+        (b"PMID- 1\nOWN - NLM\n", "PubMed"),
+        (b"%0 Journal Article\n%T A\n", "EndNote"),
+        (b"FN Clarivate\r\nVR 1.0\r\n", "Web of Science"),
+        (b"629814\n#*A title, long\n#@A. Doe\n", "AMiner"),
+        (b'<collection id="a">\n <volume>\n', "XML"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "Excel"),
+    ],
+)
+def test_exports_of_other_tools_are_refused_by_name(tmp_path: Path, text: bytes, kind: str) -> None:
+    (tmp_path / "a").write_bytes(text)
+    for source in ("jsonl", "csv", "bibtex"):
+        with pytest.raises(InputError, match=f"a is .*{kind}"):
+            read(open_release(source, tmp_path / "a", {}))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.markup import plain_latex
-from pipeline.core.text import plain_doi
+from pipeline.core.text import plain_doi, reference_keys
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.collection import Bibtex, Tables
+from pipeline.sources.lists import Cells
 from pipeline.sources.registry import open_release
 from tests.releases import id_key, read, write_lines
 from tests.sources.test_hostile import Build
@@ -41,6 +43,110 @@ def test_a_table_of_any_dialect(tmp_path: Path, name: str, text: str) -> None:
 def test_a_quote_in_a_plain_table_joins_no_lines(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text('paper_id\ttitle\n1\t"Open\n2\tB\n3\t"C" of d\n')
     assert [row["title"] for row in read(Tables(tmp_path))[0]] == ['"Open', "B", '"C" of d']
+
+
+LATE = {
+    "quoted.tsv": ("\t", lambda text: '"' + text.replace('"', '""') + '"', 'On ""late"" quotes'.replace('""', '"')),
+    "escaped.csv": (",", lambda text: '"' + text.replace('"', '\\"') + '"', 'On "late", $\\alpha$'),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_comes_late_decides_as_what_comes_first(tmp_path: Path, name: str) -> None:
+    """Quotes after 128 KiB, with a line end in one; backslashes of formulas before escaped quotes stay."""
+    separator, quoted, title = LATE[name]
+    plain = [(f"p{n}", r"On $\alpha$ of x", "word " * 30) for n in range(1_000)]
+    late = [("late", quoted(title), quoted("Two\nlines")), ("last", "x", "y")]
+    text = "\n".join(separator.join(row) for row in [("paper_id", "title", "abstract"), *plain, *late])
+    (tmp_path / name).write_text(text + "\n")
+    rows, total = read(Tables(tmp_path))
+    found = {row["paper_id"]: (row["title"], row["abstract"]) for row in rows}
+    assert len(found) == len(rows) == 1_002
+    assert (found["late"], found["p7"][0]) == ((title, "Two lines"), r"On $\alpha$ of x")
+    assert total.dropped == {}
+
+
+def test_quotes_that_are_text_join_no_rows_even_if_the_first_are_pairs(tmp_path: Path) -> None:
+    rows = [(f"p{n}", '"A" b' if n == 700 else '"Open' if n in (701, 900) else f'"T{n}"', "x") for n in range(1_500)]
+    text = "\n".join("\t".join(row) for row in [("paper_id", "title", "abstract"), *rows])
+    (tmp_path / "a.tsv").write_text(text)
+    assert len(read(Tables(tmp_path))[0]) == 1_500
+
+
+def test_an_open_quote_costs_its_row_alone(tmp_path: Path) -> None:
+    rows = [f'p{n},"T, ""{n}""\nof two",a' if n != 50 else 'p50,"T,a' for n in range(100)]
+    (tmp_path / "a.csv").write_text("\n".join(["paper_id,title,abstract", *rows]) + "\n")
+    found, total = read(Tables(tmp_path))
+    assert len(found) >= 98
+    assert len(found) + sum(total.dropped.values()) >= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("Export of 2020\nby us\n\n# made, by, hand\nid,title,refs\n1,T,2; 3\n2,T,\n3,T,\n", ""),
+        ("#id,title,refs\n1,T,2|3\n2,T,\nid,title,refs\n3,T,\n", ""),
+        ("1,T,2 3\n2,T,\n3,T,\n", "paper_id=0,title=1,references=2"),
+    ],
+)
+def test_titles_comments_and_no_header(tmp_path: Path, build: Build, text: str, columns: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    artifact = build(open_release("csv", tmp_path, {"columns": columns or "paper_id=id,references=refs"}))
+    assert cited(artifact) == {"1": ["2", "3"], "2": [], "3": []}
+    assert artifact.manifest.counts["dropped"] == {}
+
+
+def test_a_table_without_header_is_told_how_it_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("1\tA title, with comma\t2019\n2\tB\t2018\n")
+    with pytest.raises(InputError, match="it has 1, A title, with comma, 2019.*no header: paper_id=0,title=1"):
+        read(Tables(tmp_path))
+
+
+def test_many_columns_take_no_time(tmp_path: Path) -> None:
+    names = ["paper_id", *(f"c{n}" for n in range(20_000))]
+    (tmp_path / "a.csv").write_text("\n".join(",".join(row) for row in (names, ["1"] * len(names))))
+    start = time.process_time()
+    assert len(read(Tables(tmp_path))[0]) == 1
+    assert time.process_time() - start < 2
+
+
+SICI = "10.1002/(SICI)1097-0142(1998)14:1<3::AID-X1>3.0.CO;2-K"
+OLD = "10.1577/1548-0000(1981)110<446:E>2.0.CO;2"
+SPELLINGS: list[tuple[list[str], str, list[str]]] = [
+    (["2101.00001", "2101.00002"], "2101.00001,2101.00002", ["2101.00001", "2101.00002"]),
+    (["a", "b"], 'c("a", "b")', ["a", "b"]),
+    (["a", "b"], "['a' 'b']", ["a", "b"]),
+    (["a", "b"], "['a' ... 'b']", ["a", "b"]),
+    (["a", "b"], "{a,b}", ["a", "b"]),
+    (["W1", "W2"], "W1 W2", ["W1", "W2"]),
+    (["Doe, 2019", "Roe, 2020"], "Doe, 2019; Roe, 2020", ["Doe, 2019", "Roe, 2020"]),
+    (["Doe, 2019", "Roe, 2020"], "Doe, 2019", ["Doe, 2019"]),
+    ([SICI, OLD], f"{SICI};{OLD}; 10.5555/gone", [SICI, OLD, "10.5555/gone"]),
+    ([SICI, OLD], f"{OLD}, {SICI}", [OLD, SICI]),
+    (["10.1016/s,1", "10.1016/s,2"], "10.1016/s,1,10.1016/s,2", ["10.1016/s,1", "10.1016/s,2"]),
+    (["10.1/a", "omid:br/2"], "doi:10.1/a omid:br/1; omid:br/2 pmid:7", ["10.1/a", "omid:br/2"]),
+    (["x"], "smith 2001; 10.9/gone", ["smith 2001", "10.9/gone"]),
+]
+
+
+@pytest.mark.parametrize(("ids", "cell", "items"), SPELLINGS)
+def test_lists_are_split_where_items_are_papers(ids: list[str], cell: str, items: list[str]) -> None:
+    keys, cells = reference_keys(ids), Cells()
+    cells.add(cell)
+    split = cells.decide(lambda parts: np.isin(reference_keys(list(parts)), keys))
+    assert np.array_equal(reference_keys(split.items(cell)), reference_keys(items))
+    assert split.known == sum(item in ids for item in items)
+
+
+def test_references_that_match_nothing_are_said_with_two_of_them(
+    tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("paper_id,title,references\n1,T,\"['a' 'b' ... 'z']\"\n2,T,x;y\n")
+    artifact = build(open_release("csv", tmp_path, {}))
+    assert (
+        "references: none of 5 items is the id or DOI of a paper here, such as 'x' and 'y'" in capsys.readouterr().err
+    )
+    assert artifact.manifest.counts["noted"]["references cut by NumPy"] == 1
 
 
 BIBTEX = r"""
@@ -161,6 +267,30 @@ def test_edge_lists_as_people_have_them(tmp_path: Path, build: Build, name: str,
     artifact = build(open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / name)}))
     assert cited(artifact) == {"1": ["2", "3"], "2": [], "3": []}
     assert Corpus(artifact).attributes["n_inbound"].tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.dat", "2 1 3\n1 0\n0\n2 0 1\n", "a.dat:1 must have two columns, .* got '2 1 3'.*citing=0,cited=1"),
+        ("a.csv", "1,2,2019\n1,3,2020\n", "got '1 2 2019'"),
+        ("a.json", '{"nodes": [{"id": 1}], "links": [{"source": 1, "target": 2}]}', "must hold ids, got objects"),
+        ("a.json", '{"citing": ["1"], "cited": ["2", "3"]}', "as many citing as cited ids, got 1 and 2"),
+        ("a.txt", "@article{a,\n title={A}\n}\n", "is BibTeX, not a table. Convert it to table"),
+    ],
+)
+def test_a_file_that_is_no_pairs_is_refused(tmp_path: Path, build: Build, name: str, text: str, said: str) -> None:
+    write_lines(tmp_path / "papers/a.jsonl", PAPERS)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=said):
+        build(open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / name)}))
+
+
+def test_columns_of_citations_are_named_by_number(tmp_path: Path, build: Build) -> None:
+    write_lines(tmp_path / "papers/a.jsonl", PAPERS)
+    (tmp_path / "e.tsv").write_text(f"2019\t10.1/B\t7\n2020\t{SICI}\t7\n")
+    values = {"citations": str(tmp_path / "e.tsv"), "columns": "citing=2,cited=1"}
+    assert cited(build(open_release("jsonl", tmp_path / "papers", values)))["7"] == ["10.1/B"]
 
 
 def test_citations_of_other_papers_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
