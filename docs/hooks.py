@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 import pipeline
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import parsers, top
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES, find
 from pipeline.studies.recipe import details_of
@@ -81,10 +81,10 @@ def api() -> str:
 
 def commands() -> str:
     """Return the page of all commands and options, as the parser has them."""
-    top, by_name = parser()
-    parts = ["# Commands and options", f"{top.description} {top.epilog}"]
+    whole = top()
+    parts = ["# Commands and options", f"{whole.description} {whole.epilog}"]
     parts.append("With `make`, an option is a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
-    for name, command in by_name.items():
+    for name, command in parsers().items():
         word = f" [{command.word.name.upper()}]" if command.word else ""
         parts += [f"## mdcr {name}", str(command.description), f"`mdcr {name}{word} [options]`"]
         for group in command._action_groups:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import parsers
 from pipeline.cli.variables import variables
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMANDS = parser()[1]
+COMMANDS = parsers()
 RECIPES = {path.stem for path in (ROOT / "pipeline/data/recipes").glob("*.toml")}
 TOOLS = {"--requeue", "--nv", "--exclude"}
 """Options of other tools."""

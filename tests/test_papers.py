@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import read
 from pipeline.cli.papers import Paper, listed, sections
 from pipeline.cli.study import read_chosen
 from pipeline.encode import names, registry
@@ -93,7 +93,7 @@ def test_a_row_names_commands_or_says_what_it_is(paper: Paper) -> None:
 
 @pytest.mark.parametrize(("paper", "letter"), LETTERED)
 def test_commands_parse_and_name_known_settings_and_systems(paper: str, letter: str) -> None:
-    options = parser()[0].read(words_of(paper, letter))
+    options = read(words_of(paper, letter))
     systems = getattr(options, "model", None)
     if options.command == "study":
         systems = read_chosen(options)[2].systems

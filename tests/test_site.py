@@ -58,13 +58,13 @@ def test_links_of_the_site_lead_somewhere_and_nothing_is_fetched(site: Path) -> 
 
 def test_the_reference_has_every_name_and_command(site: Path) -> None:
     import pipeline
-    from pipeline.cli.arguments import parser
+    from pipeline.cli.arguments import parsers
 
     api, commands = ((site / f"reference/{name}.html").read_text() for name in ("api", "commands"))
     assert all(f"mdcr.{name}" in api for name in pipeline.__all__ if name != "__version__")
     assert ":class:" not in api
     assert ":func:" not in api
-    for name, command in parser()[1].items():
+    for name, command in parsers().items():
         assert f"mdcr {name}" in commands
         assert all(
             f"<code>{option}</code>" in commands for option in command.options if option not in ("--help", "--api-key")

@@ -23,8 +23,8 @@ STAGES = {
 
 def submit(options: argparse.Namespace) -> None:
     """Submit a job, the driver, that runs a command and submits the units of its work as further jobs."""
-    from pipeline.cli.arguments import parser
-    from pipeline.cli.commands import run
+    from pipeline.cli.arguments import read as parsed
+    from pipeline.cli.arguments import run
 
     root, settings = options.root.resolve(), read.slurm_settings(options)
     words = [*STAGES[options.stage], *options.others, f"--root={root}"]
@@ -36,7 +36,7 @@ def submit(options: argparse.Namespace) -> None:
         typed = {name: getattr(options, name) for name in REQUESTED}
         typed["slurm"] = options.slurm and options.slurm.resolve()
         words += ["--on=slurm", *(f"--{name}={value}" for name, value in typed.items() if value is not None)]
-    run(parser()[0].read([*words, "--dry-run"]))
+    run(parsed([*words, "--dry-run"]))
     command, jobs = " ".join(["mdcr", *words]), Jobs(root / JOBS / f"{options.stage}-{digest(words)[:8]}")
     say("This node plans only, as above; the driver makes what is not divided into units, workers make the units.")
     if options.dry_run and shutil.which("srun") is None:

@@ -1,16 +1,14 @@
-"""Subcommands: which function runs each, and those that build corpora, pools, tunings, rankings and scores."""
+"""Subcommands that build corpora, pools, tunings, rankings and scores."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.cli import options as read
-from pipeline.cli.arguments import COMMANDS, function_of
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
@@ -19,17 +17,10 @@ from pipeline.core.progress import say
 from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Slice, Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
-from pipeline.encode import hub
 from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
-
-
-def run(options: argparse.Namespace) -> None:
-    """Run the command that was parsed."""
-    with hub.planning() if getattr(options, "dry_run", False) else contextlib.nullcontext():
-        function_of(COMMANDS[options.command].run)(options)
 
 
 def corpus(options: argparse.Namespace) -> None:

@@ -6,8 +6,7 @@ import argparse
 import importlib.util
 import shlex
 
-from pipeline.cli import commands
-from pipeline.cli.arguments import parser, running
+from pipeline.cli.arguments import read, run, running
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say
@@ -41,5 +40,5 @@ def demo(options: argparse.Namespace) -> None:
     for step in STEPS:
         say(f"$ mdcr {shlex.join(step)}")
         words = [*step, *running(step[0], options), *(["--quiet"] if options.quiet else [])]
-        commands.run(parser()[0].read(words))
+        run(read(words))
     say(f"All queries and candidates, none held out for tuning, take a minute more: mdcr {shlex.join(ALL)}")

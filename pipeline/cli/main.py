@@ -60,21 +60,21 @@ def _open_streams() -> None:
 
 
 def _run(words: list[str]) -> None:
-    from pipeline.core.install import load_plugins
-
     for word in words:
         if not word.isascii() and any("\ud800" <= letter <= "\udfff" for letter in word):
             raise InputError(f"{word!r} is not UTF-8", "Rename the file or folder")
-    load_plugins()
-    from pipeline.cli.arguments import parser  # declares the options of the sources that plugins add, too
-    from pipeline.cli.spelling import command_with
-    from pipeline.cli.variables import with_variables
+    if words and words[0] not in ("-h", "--help", "--version"):
+        from pipeline.core.install import load_plugins
 
-    top, commands = parser()
+        load_plugins()  # before options are declared: plug-ins add sources
+    from pipeline.cli.arguments import parser, parsers, read, run
+    from pipeline.cli.spelling import command_with
+
     if words[:1] == ["--from-make"] and words[1:2]:
-        words = with_variables(words[1:], commands)
-    options = top.read(words)
-    from pipeline.cli.commands import run
+        from pipeline.cli.variables import with_variables
+
+        words = with_variables(words[1:], parsers())
+    options = read(words)
     from pipeline.core import progress
     from pipeline.core.files import disk_errors
     from pipeline.core.resources import check_threads
@@ -88,7 +88,7 @@ def _run(words: list[str]) -> None:
         try:
             run(options)
         except InsufficientDataError as error:
-            if all(f"--{name}" in commands[options.command].options for name in error.instead):
+            if all(f"--{name}" in parser(options.command).options for name in error.instead):
                 error.command = command_with(words, error.instead)
             raise
 

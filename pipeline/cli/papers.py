@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline.cli import commands as cli
-from pipeline.cli.arguments import parser, running
+from pipeline.cli import arguments
 from pipeline.cli.output import print_json, print_rows
 from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
@@ -141,7 +140,7 @@ def reproduce(options: argparse.Namespace) -> None:
             say(f"{number} skipped: {text}")
             say(f"  needs {'; '.join(f'{name}: {about[name]}' if name in about else name for name in lacks)}")
             continue
-        words += running(words[0], options)
+        words += arguments.running(words[0], options)
         if words[0] == "study" and "--list" not in words:
             words.append(f"--output={options.root / REPORTS / f'{options.paper}-{number}'}")
         say(f"{number}: mdcr {shlex.join(words)}")
@@ -150,7 +149,7 @@ def reproduce(options: argparse.Namespace) -> None:
         corpora |= {words[words.index("--corpus") + 1]} if words[0] == "corpus" else set()
         try:
             if not options.dry_run:
-                cli.run(parser()[0].read(words))
+                arguments.run(arguments.read(words))
             done += 1
         except MdcrError as error:
             say(f"{number} failed: {error}")
@@ -171,7 +170,7 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
         return [], [f"the corpus {corpus}"]
     if words[0] != "study" or "--list" in words:
         return words, []
-    chosen, _, recipe = read_chosen(parser()[0].read(words))
+    chosen, _, recipe = read_chosen(arguments.read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
         return [], [f"the corpus {corpus}"]
     settings = {"systems", *(name for name, each in settings_of(chosen.recipe).items() if each.systems)}

@@ -6,21 +6,21 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from pipeline.cli import options as read
-from pipeline.cli import results
 from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.cli.settings import RUNNING
 from pipeline.core.artifact import published, readable
+from pipeline.core.resources import Resources
 from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
-from pipeline.scores.choose import choose_pools
 
 
 def show(options: argparse.Namespace) -> None:
     """Print one kind of thing: scores, corpora, pools, ..."""
     options.what = options.what or ("table" if options.given - {*RUNNING} | options.given & {"json"} else "last")
-    root = read.runner(options).root
+    root = options.root
     if options.what in ("last", "table"):
-        results.print_scores(root, options)
+        from pipeline.cli.results import print_scores  # here and below: listings need little of the rest
+
+        print_scores(root, options)
     elif options.what == "corpus":
         _show_corpus(root, options)
     else:
@@ -34,7 +34,7 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
-    statistics = profile(Corpus(artifact), name, read.runner(options).resources.memory // 2)
+    statistics = profile(Corpus(artifact), name, Resources.of(memory=options.memory).memory // 2)
     if options.json:
         print_json(statistics)
     else:
@@ -61,6 +61,9 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    from pipeline.cli.results import choice_of
+    from pipeline.scores.choose import choose_pools
+
     return [
         {
             "pool": artifact.name,
@@ -68,7 +71,7 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             **{name: artifact.manifest.config[name] for name in ("year", "split", "seed", "sample")},
             **{name: artifact.manifest.counts[name] for name in ("queries", "candidates", "positives")},
         }
-        for artifact in choose_pools(root, **results.choice_of(options))
+        for artifact in choose_pools(root, **choice_of(options))
     ]
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import Setting
 
 _WORD = "first word"
@@ -93,31 +93,27 @@ class Parser(argparse.ArgumentParser):
         return {text: option.nargs != 0 for text, option in self._option_string_actions.items() if text[:2] == "--"}
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """Parse the words of a command line.
+        """Parse the words after the name of the command.
 
         Raises:
             InputError: an option or a word is unknown, missing or of another type.
         """
-        commands = self._commands().choices
-        if words[:1] and not words[0].startswith("-"):
-            require_known(words[0], commands, f"there is no command {words[0]!r}")
         others: list[str] = []
-        if (named := commands.get(words[0]) if words else None) and named.passes:
-            count = 1 if words[1:2] and words[1].startswith("-") else 2
-            valued, flags = set(named.options) - flags_of(named), {*flags_of(named), "-h"}
+        if self.passes:
+            count = 0 if words[:1] and words[0].startswith("-") else 1
+            valued, flags = set(self.options) - flags_of(self), {*flags_of(self), "-h"}
             own, others = _parted(words[count:], valued, flags)
             words = [*words[:count], *own]
-        if named and named.details and words[1:2] and words[1][0:1] != "-" and {"-h", "--help"} & {*words}:
-            named.list_details(*named.details(words[1]))
+        if self.details and words[:1] and words[0][0:1] != "-" and {"-h", "--help"} & {*words}:
+            self.list_details(*self.details(words[0]))
         options, unknown = self.parse_known_args(words)
         options.others = others
-        command = commands[options.command]
         if unknown:
             text = unknown[0].partition("=")[0]
             what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
-            remedy = nearest(text, command.options) if text.startswith("-") else f"See mdcr {options.command} --help"
-            raise InputError(f"mdcr {options.command} has no {what}", remedy)
-        if (word := command.word) and _WORD in options:
+            remedy = nearest(text, self.options) if text.startswith("-") else f"See {self.prog} --help"
+            raise InputError(f"{self.prog} has no {what}", remedy)
+        if (word := self.word) and _WORD in options:
             first = vars(options).pop(_WORD)
             typed = getattr(options, word.name)
             if word.required and first is typed is None:
@@ -125,15 +121,15 @@ class Parser(argparse.ArgumentParser):
             if first is not None and typed is not None:
                 raise InputError(f"--{word.option} is given twice, as {first!r} too", "Give it once")
             setattr(options, word.name, typed if first is None else first)
-        options.given = {name for name in command.settings if getattr(options, name) is not None}
-        for name, setting in command.settings.items():
+        options.given = {name for name in self.settings if getattr(options, name) is not None}
+        for name, setting in self.settings.items():
             value = getattr(options, name)
             if name not in options.given:
-                value = None if name in command.unset else setting.default
+                value = None if name in self.unset else setting.default
             elif not setting.is_flag:
                 value = setting.read(value)
             setattr(options, name, value)
-        command.check(options)
+        self.check(options)
         return options
 
     def check(self, options: argparse.Namespace) -> None:
@@ -141,8 +137,8 @@ class Parser(argparse.ArgumentParser):
         word = getattr(options, self.word.name) if self.word else None
         for setting in (self.settings[name] for name in self.settings if name in options.given):
             if isinstance(word, str) and setting.of and word not in setting.of:
-                users = f"{options.command} {' or '.join(setting.of)}"
-                raise InputError(f"mdcr {options.command} {word} takes no --{setting.option}", f"It goes with {users}")
+                users = f"{self.prog.removeprefix('mdcr ')} {' or '.join(setting.of)}"
+                raise InputError(f"{self.prog} {word} takes no --{setting.option}", f"It goes with {users}")
             other, equals, value = setting.goes_with.partition("=")
             if other in self.settings and not (getattr(options, other) == value if equals else other in options.given):
                 raise InputError(f"--{setting.option} must go with --{setting.goes_with}", "Give both, or neither")
@@ -150,9 +146,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise an error of argparse as InputError."""
         raise InputError(message, f"See {self.prog} --help")
-
-    def _commands(self) -> argparse._SubParsersAction[Parser]:
-        return next(action for action in self._actions if isinstance(action, argparse._SubParsersAction))
 
 
 def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:

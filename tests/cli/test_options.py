@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import commands
+from pipeline.cli import arguments
 from pipeline.cli import variables as make
-from pipeline.cli.arguments import parser
+from pipeline.cli.arguments import parsers
 from pipeline.core.errors import InputError
 from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
 
-COMMANDS = parser()[1]
+COMMANDS = parsers()
 TAKEN = [(name, *pair) for name, command in COMMANDS.items() for pair in make.variables(command).items()]
 POOL = "--corpus tiny --size 900 --queries 20 --samples 1"
 
@@ -104,8 +104,8 @@ def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, comma
     read = {"root", "quiet", "verbose", "help"}
     if command in ("score", "eval"):
         read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/mdcr
-    run = commands.run
-    monkeypatch.setattr(commands, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
+    run = arguments.run
+    monkeypatch.setattr(arguments, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)
     for words in RUNS[command]:
         code = mdcr(root, command, *flags(words)).returncode

@@ -118,7 +118,7 @@ def words(root: Path, name: str, value: str) -> list[str]:
 
 
 def options_of(command: str) -> set[str]:
-    return {text[2:] for text in parser()[1][command].options}
+    return {text[2:] for text in parser(command).options}
 
 
 @pytest.fixture(scope="module")
