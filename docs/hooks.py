@@ -75,8 +75,8 @@ def api() -> str:
             path = value.__name__ if isinstance(value, ModuleType) else f"{value.__module__}.{value.__qualname__}"
             parts.append(f"::: {path}\n    options:\n      heading: mdcr.{name}\n      toc_label: {name}")
     parts += [f"::: {path}\n    options:\n      show_root_full_path: true" for path in FRAMES]
-    rows = [[f"`{setting.name}`", setting.help, str(setting.usual)] for setting in SETTINGS.values()]
-    return "\n\n".join([*parts, "## Settings of pools", _table(["keyword", "meaning", "default"], rows)])
+    rows = [[f"`{setting.name}`", setting.about()] for setting in SETTINGS.values()]
+    return "\n\n".join([*parts, "## Settings of pools", _table(["keyword", "meaning"], rows)])
 
 
 def commands() -> str:

@@ -33,7 +33,7 @@ CHANGES = [
     (
         "a column of every table",
         "scores/summary.py",
-        "    found = estimate(",
+        "    found = estimated(",
         '    medians = scores.group_by(keys).agg(median=pl.col("value").drop_nans().median())\n'
         '    facts = facts.join(medians, on=keys, nulls_equal=True, maintain_order="left")\n',
     ),

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING
 from typing import Any, Literal, NamedTuple
 
 import pipeline
@@ -30,7 +31,7 @@ from pipeline.cli.spelling import Help, Parser
 from pipeline.cluster.settings import REQUESTS
 from pipeline.core.errors import require_known
 from pipeline.core.settings import Setting, choices_text, settings_of
-from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.corpus.poolconfig import RULES, SETTINGS
 from pipeline.sources.registry import all_options
 from pipeline.stages.settings import CHOICE, RANKED
 from pipeline.studies.audit import recipe as audit
@@ -47,7 +48,7 @@ _READING = "memory workers device json"
 def word(name: str, kind: Any, help_text: str = "", *, required: bool = True, metavar: str = "") -> Setting:
     """Return a setting that is also the first word of a command; its help is its choices, unless it has another."""
     help_text = help_text or choices_text(kind)
-    return Setting(name, (name,), kind, help_text, None, None, name, word=True, required=required, metavar=metavar)
+    return Setting(name, (name,), kind, help_text, MISSING if required else None, name, metavar)
 
 
 class Group(NamedTuple):
@@ -100,10 +101,9 @@ def _own(settings: Settings) -> Group:
 
 def _pools(*, but: str = "") -> tuple[Group, ...]:
     """Return the settings that select pools."""
-    rules = [name for name, declared in SETTINGS.items() if declared.rule]
-    which = some(CHOICE, "corpus") | some(SETTINGS, but=" ".join([*rules, but]))
+    which = some(CHOICE, "corpus") | some(SETTINGS, but=" ".join([*RULES, but]))
     return Group("which pools", which, unset=True), Group(
-        "rules of the pools (protocols 1 and 2)", some(SETTINGS, " ".join(rules)), unset=True
+        "rules of the pools (protocols 1 and 2)", some(SETTINGS, " ".join(RULES)), unset=True
     )
 
 
@@ -111,7 +111,8 @@ def _systems(
     ranked: str = "depth engine bm25_engine", *, required: bool = False, of: tuple[str, ...] = ()
 ) -> tuple[Group, ...]:
     """Return the settings that select systems and pools; ``ranked`` are those of :class:`Ranked`, of some words."""
-    which = some(SYSTEMS, "model", required=required) | some(RANKED, f"allow_unknown {ranked}", of=of)
+    which = some(SYSTEMS, "model", default=MISSING if required else None)
+    which |= some(RANKED, f"allow_unknown {ranked}", of=of)
     which |= some(SYSTEMS, "precision ray_address", of=of)
     which |= some(RANKED, "depth") if "depth" in which else {}
     return Group("which systems", which, unset=True), *_pools()
@@ -124,7 +125,12 @@ _SHOWN = Group("how scores are shown", some(DISPLAY, of=("last", "table")))
 _OF_CHOICE = (
     some(CHOICE, but="corpus", of=("table",))
     | some(CHOICE, "corpus", of=("table", "pools", "corpora", "corpus", "vectors"))
-    | some(SETTINGS, but="validation_queries", of=("table", "pools"))  # of no test pool
+    | {
+        name: dataclasses.replace(
+            known, help=known.help.partition(" (default")[0], default=known.default if known.is_flag else None
+        )
+        for name, known in some(SETTINGS, but="validation_queries", of=("table", "pools")).items()  # of no test pool
+    }
 )
 _CHOSEN = Group("which scores (default: all)", _OF_CHOICE, chooses=True, unset=True)
 _FILES = dataclasses.replace(DISPLAY["format"], help="with commas: page, markdown, csv, latex, figures (default: all)")

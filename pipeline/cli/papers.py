@@ -19,7 +19,7 @@ from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.settings import settings_of
+from pipeline.core.settings import marked
 from pipeline.core.workspace import REPORTS, corpus_names
 from pipeline.data import DATA
 from pipeline.encode import hub, names, registry
@@ -173,7 +173,7 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
     chosen, _, recipe = read_chosen(arguments.read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
         return [], [f"the corpus {corpus}"]
-    settings = {"systems", *(name for name, each in settings_of(chosen.recipe).items() if each.systems)}
+    settings = {"systems", *marked(chosen.recipe, "systems")}
     named = {setting: names.split_names(getattr(recipe, setting, "")) for setting in sorted(settings)}
     gone = {system: absent for systems in named.values() for system in systems if (absent := _absent(system, corpora))}
     if not any({*systems} - gone.keys() for systems in named.values()):

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pipeline.core.settings import Positive, Range, setting, settings_of
+from msgspec import Meta
+
+from pipeline.core.settings import Positive, required, setting, settings_of
 from pipeline.sources.registry import SOURCES
 from pipeline.stages.settings import PRECISION
 
@@ -20,7 +22,7 @@ class Running:
     root: Path = setting(Path(), "workspace with corpora/, indexes/ and runs/")
     memory: str | None = setting(None, "memory of a stage, such as 4G (default: half the machine)")
     workers: int | None = setting(None, "processes or threads (default: the machine's cores)")
-    device: str = setting("auto", "auto, cpu, cuda or cuda:N", left_out="auto")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N")
     repair: bool = setting(False, "verify what is there and rebuild damaged files")
     dry_run: bool = setting(False, "print what would be made, and make nothing")
     verbose: bool = setting(False, "print the time of each step, and rates")
@@ -84,7 +86,7 @@ class Fetch:
     endpoint: str | None = setting(None, "address of the API or the bucket, for a mirror")
     release: str | None = setting(None, "s2ag: a date such as 2026-09-17 (default: latest)", of=("s2ag",))
     api_key_file: Path | None = setting(None, "s2ag: file with the key of the API (default: $S2_API_KEY)", of=("s2ag",))
-    api_key: str | None = setting(None, "refused without printing it", hidden=True)
+    api_key: str | None = setting(None, "")  # refused without printing it
     datasets: str | None = setting(
         None,
         "s2ag: with commas (default: papers,abstracts,citations); scirepeval: configurations (default: all)",
@@ -101,7 +103,7 @@ class Fetch:
 class NewCorpus:
     """Settings of ``corpus``, beside those of the sources."""
 
-    source: str | None = setting(None, ", ".join(SOURCES), required=True)
+    source: str = required(", ".join(SOURCES))
     input: Path | None = setting(None, "folder of the release; jsonl, parquet: or one file")
     corpus: str | None = setting(None, "name to give it (default: the source's or the task's)")
     engine: Literal["local", "ray"] = setting("local", "local, or ray: read the parts on a Ray cluster")
@@ -176,16 +178,14 @@ class Export:
     benchmark: Path | None = setting(None, "benchmark: its folder in the MDCR layout (docs/mdcr.md)", of=("benchmark",))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Evaluate:
     """Settings of ``evaluate``."""
 
     run: tuple[str, ...] = setting(
         (), "TREC, a table, .json, .jsonl or .parquet; may be repeated", metavar="[NAME=]FILE"
     )
-    qrels: Path | None = setting(
-        None, "TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet", metavar="FILE", required=True
-    )
+    qrels: Path = required("TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet", metavar="FILE")
     no_positive: Literal["ignore", "zero"] = setting(
         "ignore", "queries that a measure cannot rate: ignore, or zero as trec_eval"
     )
@@ -206,9 +206,7 @@ class Judge:
     grades: str | None = setting(
         None, "highest label (default: 1), or labels in words, best first: yes,no", of=("draw", "read")
     )
-    second: Annotated[float, Range(0, 1 + 1e-9)] = setting(
-        0.1, "share of the pairs for a second annotator", of=("draw",)
-    )
+    second: Annotated[float, Meta(ge=0, le=1)] = setting(0.1, "share of the pairs for a second annotator", of=("draw",))
     draw_seed: int = setting(0, "seed of the draw; more pairs of one seed contain fewer", of=("draw",))
     labels: tuple[Path, ...] = setting((), "labels of people; may be repeated", metavar="FILE", of=("read",))
     machine: Path | None = setting(None, "labels of a model, of all pairs", metavar="FILE", of=("read",))

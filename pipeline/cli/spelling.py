@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING
 from typing import Any, NoReturn
 
 from pipeline.core.errors import InputError, nearest
@@ -62,8 +63,8 @@ class Parser(argparse.ArgumentParser):
                 keywords = {"action": "store_const", "const": not setting.default}
             elif setting.repeated:
                 keywords["action"] = "append"
-            about = argparse.SUPPRESS if setting.hidden else setting.about(defaults=not chooses)
-            keywords |= {"required": True} if setting.required else {}
+            about = setting.about() or argparse.SUPPRESS
+            keywords |= {"required": True} if setting.default is MISSING else {}
             group.add_argument(f"--{setting.option}", dest=name, help=about, **keywords)
             if setting.is_flag and chooses:
                 only = f"only pools without --{setting.option}"
@@ -116,7 +117,7 @@ class Parser(argparse.ArgumentParser):
         if (word := self.word) and _WORD in options:
             first = vars(options).pop(_WORD)
             typed = getattr(options, word.name)
-            if word.required and first is typed is None:
+            if word.default is MISSING and first is typed is None:
                 raise InputError(f"--{word.option} must be given", f"Choose {word.help}")
             if first is not None and typed is not None:
                 raise InputError(f"--{word.option} is given twice, as {first!r} too", "Give it once")

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
 
 from pipeline.core.config import format_count, parse_count
 from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError, nearest, require_known
 
 Count = int | Literal["all"]
+Positive = Annotated[int, Meta(ge=1)]
 _C = TypeVar("_C")
 
 
-class Range(NamedTuple):
-    """Limits of a number, in ``Annotated``: its lowest value, and the first that is too high."""
+class Several(NamedTuple):
+    """In ``Annotated``: several values, in a text with commas; ``every`` are those of ``all``."""
 
-    low: float
-    end: float = math.inf
-
-
-Positive = Annotated[int, Range(1)]
+    every: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,26 +35,14 @@ class Setting:
     Attributes:
         name: its keyword in Python and recipes.
         path: the field, after the fields of enclosing dataclasses.
-        kind: type of one value; a ``Literal`` has its choices.
-        help: its meaning; allowed values first.
-        default: default of dataset-level pools.
-        by_field: default of field-level pools.
+        kind: its type; a ``Literal`` has its choices, ``Annotated`` limits (``msgspec.Meta``), a parser of texts, or
+            :class:`Several`.
+        help: its meaning; allowed values first. Empty: helps leave it out.
+        default: its default; ``MISSING``: it must be given.
         option: its command-line option, without dashes.
-        multi_value: whether it takes several values, a pool for each; such pools are in one table.
-        up_to: whether a number means all numbers from 1 to it, as for samples; such pools are in one table.
-        rule: whether it is a rule of the protocol; captions state unusual values.
-        every: the values of ``all``.
-        parse: converts one typed value; None: by its type.
-        left_out: the default in words; empty for its value.
-        flag: help of an option that sets it to False.
         metavar: the value in the help of the option; empty: by its name.
-        required: whether a command needs it.
-        word: whether it is also the first word of a command: ``mdcr show pools`` is ``mdcr show --what=pools``.
         of: the first words of a command that take it; empty: all.
         goes_with: the option that must be given too, with its value if only one will do: ``on=slurm``.
-        hidden: whether the help leaves it out.
-        omit_default: whether it is part of the identity only if it differs from its default.
-        systems: of a recipe's field that names systems besides ``systems``: ``replaced`` by ``--model``, or ``kept``.
     """
 
     name: str
@@ -63,23 +50,10 @@ class Setting:
     kind: Any
     help: str
     default: Any
-    by_field: Any
     option: str
-    multi_value: bool = False
-    up_to: bool = False
-    rule: bool = False
-    every: tuple[Any, ...] = ()
-    parse: Callable[[str], Any] | None = None
-    left_out: str = ""
-    flag: str = ""
     metavar: str = ""
-    required: bool = False
-    word: bool = False
     of: tuple[str, ...] = ()
     goes_with: str = ""
-    hidden: bool = False
-    omit_default: bool = False
-    systems: Literal["", "replaced", "kept"] = ""
 
     @property
     def is_flag(self) -> bool:
@@ -89,26 +63,22 @@ class Setting:
     @property
     def repeated(self) -> bool:
         """Whether its option may be repeated."""
-        return self.kind in (tuple[Path, ...], tuple[str, ...]) and not self.multi_value
+        return self.kind in (tuple[Path, ...], tuple[str, ...])
 
     @property
-    def separates(self) -> bool:
-        """Whether pools that differ in it are in different tables."""
-        return not (self.multi_value or self.up_to)
+    def several(self) -> bool:
+        """Whether it takes several values."""
+        return any(isinstance(mark, Several) for mark in _marks_of(self.kind))
 
     @property
     def usual(self) -> str:
-        """The default in the user's spelling."""
-        return self.left_out or "; by field ".join(dict.fromkeys(map(self.typed, (self.default, self.by_field))))
+        """The default in the user's spelling; empty without one."""
+        return "" if self.default in (None, (), "", MISSING) else self.typed(self.default)
 
-    def about(self, *, defaults: bool = True) -> str:
-        """Return the help of its option; with ``defaults``, it states the default, which needs no option of its own."""
-        if self.is_flag:
-            return self.flag or self.help
-        stated = self.left_out or self.default not in (None, (), "")
-        return (
-            f"{self.help} (default: {self.usual})" if defaults and stated and "default" not in self.help else self.help
-        )
+    def about(self) -> str:
+        """Return the help of its option, which states the default."""
+        stated = self.usual and not self.is_flag and "default" not in self.help
+        return f"{self.help} (default: {self.usual})" if stated else self.help
 
     def read(self, value: Any) -> Any:
         """Return a value of a user, text or a Python value, converted for the configuration.
@@ -122,55 +92,54 @@ class Setting:
             return tuple(map(get_args(self.kind)[0], values))
         if Path in (self.kind, *get_args(self.kind)):
             return Path(value)
-        if not self.multi_value:
-            return self._one(value)
-        if self.every and isinstance(value, str) and value.strip().casefold() == "all":
-            return self.every
-        values = value.split(",") if isinstance(value, str) else _plain(value)
-        values = values if isinstance(values, list | tuple) else [values]
-        return tuple(dict.fromkeys(self._one(item) for item in values if item is None or str(item).strip()))
-
-    def _one(self, value: Any) -> Any:
-        if self.parse and isinstance(value, str):
-            value = self.parse(value.strip())
         return convert(value, self.kind, f"--{self.option}")
 
     def typed(self, value: Any) -> str:
         """Return a value in the user's spelling: 200000 as ``200k``."""
-        values = value if isinstance(value, tuple) else (value,)
-        return ",".join(format_count(v) if self.kind == Count and type(v) is int else str(v) for v in values)
+        values, counts = value if isinstance(value, tuple) else (value,), Count in (self.kind, _inner(self.kind))
+        return ",".join(format_count(v) if counts and type(v) is int else str(v) for v in values)
 
-    def wants(self, value: Any, chosen: Any) -> bool:
-        """Return whether a value of a configuration is among the values that a user chose."""
-        if self.multi_value:
-            return value in chosen
-        return value is None or bool(value <= chosen) if self.up_to else bool(value == chosen)
+
+_OWN = ("kind", "option", "metavar", "of", "goes_with", "name", "default")
 
 
 def setting(value: Any, help_text: str, /, **attributes: Any) -> Any:
-    """Return a field that is a setting: its default, its help, and further attributes of :class:`Setting`."""
-    omitted = {"omit_default": True} if attributes.get("omit_default") else {}
-    return dataclasses.field(default=value, metadata={"setting": {"help": help_text, **attributes}, **omitted})
+    """Return a field that is a setting: its default (``MISSING``: none), its help, and attributes of :class:`Setting`.
+
+    Other attributes are marks, which :func:`marked` finds.
+    """
+    own = {name: attributes.pop(name) for name in _OWN if name in attributes}
+    return dataclasses.field(default=value, metadata={"setting": {"help": help_text, **own}, **attributes})
 
 
 def required(help_text: str, /, **attributes: Any) -> Any:
     """Return a field that is a setting without a default, as :func:`setting`: recipes give all of them."""
-    return setting(dataclasses.MISSING, help_text, **attributes)
+    return setting(MISSING, help_text, **attributes)
 
 
-def settings_of(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings of a configuration and its nested dataclasses by name, in field order."""
-    settings: dict[str, Setting] = {}
+def _declared(cls: type[Any], path: tuple[str, ...] = ()) -> dict[str, tuple[Setting, Mapping[str, Any]]]:
+    """Return the settings of a configuration and its nested dataclasses by name, with the metadata of their fields."""
+    found: dict[str, tuple[Setting, Mapping[str, Any]]] = {}
     kinds = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
-        kind, field_path = kinds[field.name], (*path, field.name)
+        kind, place = kinds[field.name], (*path, field.name)
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            settings |= settings_of(kind, field_path)
+            found |= _declared(kind, place)
         elif attributes := field.metadata.get("setting"):
             name = attributes.get("name", field.name)
             values = {"kind": kind, "default": field.default, "option": name.replace("_", "-"), **attributes}
-            settings[name] = Setting(**{"by_field": values["default"], **values, "name": name, "path": field_path})
-    return settings
+            found[name] = Setting(**{**values, "name": name, "path": place}), field.metadata
+    return found
+
+
+def settings_of(cls: type[Any]) -> dict[str, Setting]:
+    """Return the settings of a configuration and its nested dataclasses by name, in field order."""
+    return {name: declared for name, (declared, _) in _declared(cls).items()}
+
+
+def marked(cls: type[Any], mark: str) -> dict[str, Any]:
+    """Return what :func:`setting` was given as ``mark``, by the names of the settings that have one."""
+    return {name: metadata[mark] for name, (_, metadata) in _declared(cls).items() if mark in metadata}
 
 
 def configured(cls: type[_C], values: Mapping[str, Any]) -> _C:
@@ -197,25 +166,46 @@ def convert(value: Any, kind: Any, name: str) -> Any:
     Raises:
         InputError: the value of setting ``name`` has another type, or is no value of a ``Literal``.
     """
-    import msgspec  # here, because every start of the command loads this module
-
-    plain = _plain(value)
+    plain, inner = _plain(value), _inner(kind)
+    for mark in _marks_of(kind):
+        if isinstance(mark, Several):
+            return _several(plain, inner, mark, name)
+        if callable(mark) and isinstance(plain, str):
+            plain = mark(plain.strip())
     if isinstance(plain, str):
-        plain = _from_text(plain.strip(), kind, name)
+        plain = _from_text(plain.strip(), inner, name)
     elif kind is str and type(plain) is int:
         plain = str(plain)
     try:
         if kind == Count and type(plain) is int and plain < 1:
             raise msgspec.ValidationError("a count is at least 1")
-        converted = msgspec.convert(plain, kind)
-        for limits in getattr(kind, "__metadata__", ()):
-            if not limits.low <= converted < limits.end:
-                raise msgspec.ValidationError("out of range")
-        return converted
+        return msgspec.convert(plain, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # lone surrogates of the command line
-        choices = [] if kind == Count else choices_of(kind)
+        choices = [] if kind == Count else choices_of(inner)
         remedy = nearest(value, choices) if choices and isinstance(value, str) else "Leave it out for the default"
         raise InputError(f"{name} must be {choices_text(kind)}, got {value!r}", remedy) from error
+
+
+def _several(value: Any, kind: Any, mark: Several, name: str) -> tuple[Any, ...]:
+    """Return the distinct values of a text with commas, of a list, or of one value."""
+    if mark.every and isinstance(value, str) and value.strip().casefold() == "all":
+        return mark.every
+    values = value.split(",") if isinstance(value, str) else value
+    values = values if isinstance(values, list | tuple) else [values]
+    items = (item for item in values if item is None or str(item).strip())
+    return tuple(dict.fromkeys(convert(item, kind, name) for item in items))
+
+
+def _marks_of(kind: Any) -> tuple[Any, ...]:
+    return kind.__metadata__ if get_origin(kind) is Annotated else ()
+
+
+def _inner(kind: Any) -> Any:
+    """Return a type without its marks; of several values, that of one."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    inner = get_args(kind)[0]
+    return get_args(inner)[0] if any(isinstance(mark, Several) for mark in _marks_of(kind)) else inner
 
 
 def _plain(value: Any) -> Any:
@@ -232,8 +222,9 @@ def _from_text(text: str, kind: Any, name: str) -> Any:
         with contextlib.suppress(InputError):
             return "all" if text.casefold() == "all" else parse_count(text, name)
         return text
-    if int in allowed and re.fullmatch(r"-?[0-9]+", text):
-        return int(text)
+    if int in allowed:
+        with contextlib.suppress(InputError):
+            return int(text) if re.fullmatch(r"-?[0-9]+", text) else parse_count(text, name)
     if float in allowed:
         with contextlib.suppress(ValueError):
             return float(text)
@@ -253,9 +244,10 @@ def choices_of(kind: Any) -> list[str]:
 def choices_text(kind: Any) -> str:
     """Return the choices of a type, or else the type, in words."""
     if get_origin(kind) is Annotated:
-        inner, limits = get_args(kind)
-        end = f" and less than {limits.end:g}" if limits.end < math.inf else ""
-        return f"{choices_text(inner)} from {limits.low:g}{end}"
+        limits = next((mark for mark in _marks_of(kind) if isinstance(mark, Meta)), Meta())
+        end = f" to {limits.le:g}" if limits.le is not None else ""
+        end += f" and less than {limits.lt:g}" if limits.lt is not None else ""
+        return choices_text(_inner(kind)) + ("" if limits.ge is None else f" from {limits.ge:g}") + end
     if kind != Count and (choices := choices_of(kind)):
         return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
     if get_origin(kind) is Mapping:

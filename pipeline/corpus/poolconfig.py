@@ -10,14 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field as default
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pipeline.core.config import format_count
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS, parse_field
-from pipeline.core.settings import Count, convert_fields, setting, settings_of
+from pipeline.core.settings import Count, Several, convert_fields, marked, setting, settings_of
 
 Direction = Literal["outbound", "inbound", "total"]
+
+
+def _split(text: str) -> str:
+    return "validation" if text == "val" else text  # the word of the MDCR benchmark
 
 
 @dataclass(frozen=True)
@@ -71,33 +75,33 @@ class PoolConfig:
 
     field: str | None = setting(
         None,
-        "one of the 19 fields, several with commas, or all",
-        left_out="dataset-level pools",
-        multi_value=True,
-        every=MAG_FIELDS,
-        parse=parse_field,
+        "one of the 19 fields, several with commas, or all (default: dataset-level pools)",
+        kind=Annotated[tuple[Annotated[str | None, parse_field], ...], Several(MAG_FIELDS)],
     )
     year: int | None = setting(2019, "publication year of the queries")
-    size: Count = setting(200_000, "candidates: 200k, 2M, all; several with commas", by_field=100_000, multi_value=True)
-    queries: Count = setting(3_800, "number of queries, or all", by_field=200)
-    sample: int = setting(1, "samples of the candidates", name="samples", default=3, up_to=True)
+    size: Count = setting(
+        200_000,
+        "candidates: 200k, 2M, all; several with commas (default: 200k; by field 100k)",
+        kind=Annotated[tuple[Count, ...], Several()],
+        by_field=100_000,
+    )
+    queries: Count = setting(3_800, "number of queries, or all (default: 3.8k; by field 200)", by_field=200)
+    sample: int = setting(1, "samples of the candidates", name="samples", default=3)
     split: Literal["test", "validation"] = setting(
         "test",
         "test, or validation: other queries, for tuning",
-        parse=lambda text: "validation" if text == "val" else text,  # the word of the MDCR benchmark
+        kind=Annotated[Literal["test", "validation"], _split],
     )
     validation_queries: int | None = setting(
         None,
-        "queries kept for tuning, where fewer than twice --queries have a positive",
-        left_out="as many as --queries",
+        "queries kept for tuning, where fewer than twice --queries have a positive (default: as many as --queries)",
         omit_default=True,
     )
     seed: int = setting(13, "seed of every draw")
     exclude: tuple[tuple[str, str], ...] = setting(
         (),
-        "FILE with ids that may not be queries; may be repeated",
+        "FILE with ids that may not be queries; may be repeated (default: none)",
         kind=tuple[Path, ...],
-        left_out="none",
         metavar="FILE",
     )
     positives: Literal["corpus", "prefiltered"] = setting(
@@ -105,25 +109,22 @@ class PoolConfig:
     )
     drop_same_title: bool = setting(
         True,
-        "whether candidates with the query's own title are removed",
+        "candidates with the query's own title are removed; the option keeps them",
         option="keep-same-title",
-        flag="keep candidates with the query's own title",
         rule=True,
     )
     nested: bool = setting(False, "smaller pools are subsets of larger ones", rule=True)
     after_cutoff: int | None = setting(
         None,
-        "ENCODERS, or a year: queries are later than all their training data",
+        "ENCODERS, or a year: queries are later than all their training data (default: none)",
         kind=str,
-        left_out="none",
         rule=True,
         omit_default=True,
     )
     trained_until: int | None = setting(
         None,
-        "ENCODERS, or a year: queries and all candidates are later than all their training data",
+        "ENCODERS, or a year: queries and all candidates are later than all their training data (default: none)",
         kind=str,
-        left_out="none",
         rule=True,
         omit_default=True,
     )
@@ -137,9 +138,8 @@ class PoolConfig:
     queries_are: Literal["papers", "texts"] = "papers"
     drop_identical_id: bool = setting(
         True,
-        "of queries that are texts: whether the candidate with the query's own id is removed",
+        "of queries that are texts: the candidate with the query's own id is removed; the option keeps it",
         option="keep-identical-id",
-        flag="texts as queries: keep the candidate with the query's own id where the benchmark's protocol removes it",
     )
 
     def __post_init__(self) -> None:
@@ -182,6 +182,25 @@ class PoolConfig:
 
 SETTINGS = settings_of(PoolConfig)
 """Pool settings that users can give, by name, in the order of the help."""
+
+BY_FIELD = marked(PoolConfig, "by_field")
+"""Defaults of field-level pools that differ from those at the dataset level."""
+
+RULES = tuple(marked(PoolConfig, "rule"))
+"""Rules of the protocol; captions state unusual values."""
+
+OMITTED = tuple(marked(PoolConfig, "omit_default"))
+"""Settings that are part of the identity only if they differ from their default."""
+
+SEPARATING = tuple(name for name, known in SETTINGS.items() if not known.several and name != "samples")
+"""Settings in which pools of one table agree: not those with several values, nor the number of samples."""
+
+
+def wants(name: str, value: Any, chosen: Any) -> bool:
+    """Return whether a setting of a pool is among the values that a user chose; ``samples`` are 1 to this number."""
+    if SETTINGS[name].several:
+        return value in chosen
+    return value is None or bool(value <= chosen) if name == "samples" else bool(value == chosen)
 
 
 def value_in(config: Mapping[str, Any], name: str) -> Any:

@@ -10,7 +10,7 @@ import polars as pl
 
 from pipeline.core.config import counted, digest, file_name, format_count
 from pipeline.core.workspace import corpus_folders
-from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.corpus.poolconfig import OMITTED, RULES, SEPARATING, SETTINGS
 from pipeline.measure.design import RESAMPLED
 from pipeline.measure.statistics import intervals_text
 from pipeline.scores.average import AVERAGE
@@ -18,9 +18,6 @@ from pipeline.scores.choose import option
 from pipeline.scores.facts import Row, applied, has_own_queries
 
 DATASET = "dataset level"
-
-_RULES = [name for name, setting in SETTINGS.items() if setting.rule]
-"""Rules of the pools that notes state."""
 
 
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
@@ -76,7 +73,7 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
 def unusual(run: Row) -> list[str]:
     """Return the rules of the pool of a row that differ from the protocol, as texts."""
     given = applied(run)
-    rules = [_rule_text(name, given[name]) for name in _RULES if given.get(name, _default(name)) != _default(name)]
+    rules = [_rule_text(name, given[name]) for name in RULES if given.get(name, _default(name)) != _default(name)]
     rules += ["without the document of the query's id"] * (
         has_own_queries(run) and given.get("drop_identical_id", False)
     )
@@ -99,8 +96,8 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     resample = summary["resample"][0]
     kinds = summary.filter(pl.col("field").ne_missing(AVERAGE))["interval"]
     interval = intervals_text(kinds, summary["level"][0])
-    stated = [name for name in ("year", "split", *_RULES) if name in config]
-    stated = [name for name in stated if not SETTINGS[name].omit_default or config[name] != _default(name)]
+    stated = [name for name in ("year", "split", *RULES) if name in config]
+    stated = [name for name in stated if name not in OMITTED or config[name] != _default(name)]
     rules = [_rule_text(name, config[name]) for name in stated]
     seeds = sorted({pool["seed"] for pool in pools.iter_rows(named=True) if "seed" in applied(pool)})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
@@ -126,7 +123,7 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
     """
     corpus_name = corpus_folders(root)
     # The kind names the corpus, and what separates tables, whether it was chosen or not.
-    limits = {name: value for name, value in chosen.items() if name not in SETTINGS or not SETTINGS[name].separates}
+    limits = {name: value for name, value in chosen.items() if name not in SEPARATING}
     limits.pop("corpus", None)
     parts = [_name_part(option(name)[2:], value) for name, value in limits.items() if value is not None]
     names: dict[str, str] = {}

@@ -14,7 +14,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
-from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.corpus.poolconfig import SEPARATING, SETTINGS, wants
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.facts import ASKED, Row, asked, setting_of
 from pipeline.scores.frames import IDENTITY
@@ -131,7 +131,7 @@ def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
         for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
             values_of.setdefault(name, []).append(values_of_kind)
     apart = {name: sets for name, sets in values_of.items() if name != "samples" and len(set.union(*sets)) > 1}
-    separating = [name for name in apart if name == "corpus" or SETTINGS[name].separates] or list(apart)
+    separating = [name for name in apart if name in ("corpus", *SEPARATING)] or list(apart)
     texts = (" or ".join(sorted(set.union(*apart[name]), key=_natural_key)) for name in separating)
     return "; ".join(texts) or "no option tells them apart"
 
@@ -199,7 +199,7 @@ def filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
 
 def _matches(name: str, value: Any, wanted: Any) -> bool:
     if name in SETTINGS:
-        return SETTINGS[name].wants(value, wanted)
+        return wants(name, value, wanted)
     if name == "precision":
         return all(precision == wanted for precision in value)
     if name == "engine":

@@ -13,9 +13,8 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.settings import Count
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig, value_in
+from pipeline.corpus.poolconfig import OMITTED, SETTINGS, PoolConfig, value_in
 from pipeline.corpus.prefilter import MARKS
 
 Row = Mapping[str, Any]
@@ -55,7 +54,7 @@ def asked(config: Mapping[str, Any]) -> dict[str, Any]:
     pairs = values.pop("exclude") or ()
     row = {_COLUMNS.get(name, name): None if value == "all" else value for name, value in values.items()}
     row |= {"exclude": [name for name, _ in pairs], "exclude_sha256": [sha256 for _, sha256 in pairs]}
-    off = {name: known.default for name, known in SETTINGS.items() if known.omit_default and known.kind is bool}
+    off = {name: SETTINGS[name].default for name in OMITTED if SETTINGS[name].kind is bool}
     return row | {name: default for name, default in off.items() if row[name] is None}
 
 
@@ -64,7 +63,7 @@ def setting_of(run: Row, name: str) -> Any:
     if name == "exclude":
         return [list(pair) for pair in zip(run["exclude"] or (), run["exclude_sha256"] or (), strict=True)]
     value = run[_COLUMNS.get(name, name)]
-    return "all" if value is None and SETTINGS[name].kind == Count and run["queries_are"] else value
+    return "all" if value is None and name in ("size", "queries") and run["queries_are"] else value
 
 
 def applied(run: Row) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
 from pipeline.corpus.pool import Pool
-from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.corpus.poolconfig import SEPARATING, SETTINGS
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
@@ -221,7 +221,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
-    varying = {setting.path[0] for setting in SETTINGS.values() if not setting.separates}
+    varying = {setting.path[0] for name, setting in SETTINGS.items() if name not in SEPARATING}
     shared = {name: value for name, value in config.items() if name not in varying}
     parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
     row_settings, engine = _row_settings(system, settings), _engine(settings)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.core.config import parse_count
-from pipeline.core.settings import setting
+from pipeline.core.settings import Positive, setting
 
 MAX_TEXT = 1_000_000
 """Maximum number of characters of a title, an abstract or a query in the release; longer texts are cut."""
@@ -17,11 +16,7 @@ class Options:
 
     allow_empty: bool = setting(False, "accept files without data, and a release of which no paper is kept")
     allow_dropped: bool = setting(False, "accept a release of which most records cannot be read")
-    max_text: int = setting(
-        MAX_TEXT,
-        "characters of a text that are kept (default: 1M)",
-        parse=lambda text: parse_count(text, "--max-text"),
-    )
+    max_text: Positive = setting(MAX_TEXT, "characters of a text that are kept (default: 1M)")
     markup: str = setting(
         "keep", "strip tags, entities and LaTeX commands from texts (default, but of benchmarks), or keep them"
     )
@@ -78,5 +73,5 @@ class Mteb(Options):
 class Synthetic(Options):
     """Options of generated corpora."""
 
-    papers: int = setting(30_000, "how many papers (default: 30k)", parse=lambda text: parse_count(text, "--papers"))
+    papers: Positive = setting(30_000, "how many papers (default: 30k)")
     seed: int = setting(13, "seed (default: 13)")

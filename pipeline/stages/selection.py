@@ -16,7 +16,7 @@ from pipeline.core.progress import say
 from pipeline.core.settings import configured, read
 from pipeline.core.task import Task
 from pipeline.corpus.nearest import nearest, sizes_within
-from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
+from pipeline.corpus.poolconfig import BY_FIELD, SETTINGS, PoolConfig
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import kinds, known, names, registry
@@ -61,8 +61,8 @@ class Selection:
             settings = {"drop_identical_id": ignored, **common_settings}
             return [PoolConfig(queries_are="texts", year=None, size="all", queries="all", **settings)]
         fields = given.pop("field", (None,))
-        level = "default" if fields == (None,) else "by_field"
-        values = {name: getattr(setting, level) for name, setting in SETTINGS.items() if name != "field"}
+        values = {name: setting.default for name, setting in SETTINGS.items() if name != "field"}
+        values |= {} if fields == (None,) else BY_FIELD
         values["size"] = (values["size"],)
         adjustable = {"year", "queries", "size"} - set(given)
         if cutoffs := [given[name] for name in ("after_cutoff", "trained_until") if given.get(name) is not None]:

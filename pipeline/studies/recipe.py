@@ -15,7 +15,7 @@ import msgspec
 from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest, require_known
-from pipeline.core.settings import convert, required, settings_of
+from pipeline.core.settings import convert, marked, required, settings_of
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.data import DATA
 
@@ -59,15 +59,15 @@ def helps(cls: type[Any]) -> dict[str, str]:
 
 def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
     """Return settings that replace all systems of a recipe by ``systems``, except fields that ``settings`` gives."""
-    replaced = (name for name, declared in settings_of(cls).items() if declared.systems == "replaced")
+    replaced = (name for name, how in marked(cls, "systems").items() if how == "replaced")
     return {"systems": systems, **{name: systems for name in replaced if name not in settings}}
 
 
 def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
     """Raise InputError if a recipe has systems that ``--model`` cannot replace; fields in ``settings`` are allowed."""
-    for name, declared in settings_of(type(recipe)).items():
+    for name, how in marked(type(recipe), "systems").items():
         value = getattr(recipe, name)
-        if value and name not in settings and declared.systems == "kept":
+        if value and name not in settings and how == "kept":
             raise InputError(
                 f"--model must replace all systems of a recipe, which cannot be done of {name}, got {value!r}",
                 f"Write --set={name}= to leave it out, or --set={name}={value} to keep it",
@@ -119,7 +119,7 @@ def schema_of(cls: type[Any]) -> dict[str, Any]:
     properties = table["properties"]
     if properties.pop("rules", None):
         for name, declared in SETTINGS.items():
-            kind = list[str] if declared.repeated else Any if declared.multi_value else declared.kind
+            kind = list[str] if declared.repeated else Any if declared.several else declared.kind
             properties.setdefault(name, msgspec.json.schema(kind))
     for name, text in helps(cls).items():
         properties[name]["description"] = text

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import Meta
+
 from pipeline.core.errors import InputError
 from pipeline.core.fields import parse_field
-from pipeline.core.settings import Count, Positive, Range, convert_fields, required, setting, settings_of
+from pipeline.core.settings import Count, Positive, convert_fields, required, setting, settings_of
 
 Format = Literal["classification", "regression", "proximity", "query"]
 
@@ -31,9 +33,9 @@ Name = Literal["cls", "ctrl", "adapters", "fusion", "pals"]
 """Names of architectures."""
 
 
-_Factor = Annotated[float, Range(0, 1e6)]
-_Share = Annotated[float, Range(0, 1)]
-_Steps = Annotated[int, Range(0, 2**31)]
+_Factor = Annotated[float, Meta(ge=0, lt=1e6)]
+_Share = Annotated[float, Meta(ge=0, lt=1)]
+_Steps = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Draw:
     """Options of drawing triplets; numbers of negatives are of each query, None: the recipe's."""
 
     until: int | None = setting(None, "last year of papers and citations (default: any)", metavar="YEAR")
-    field: str | None = setting(None, "field of the queries (default: any)", parse=parse_field)
+    field: Annotated[str | None, parse_field] = setting(None, "field of the queries (default: any)")
     queries: Count = setting("all", "number of queries, or all")
     seed: int = setting(13, "seed of every draw")
     exclude: tuple[Path, ...] = setting(
@@ -75,7 +77,7 @@ class Settings:
         "examples of an optimiser step; with several tasks, rounded up to a multiple of their number"
     )
     micro_batch: Positive = required("examples that are computed together, all of one task")
-    examples: Annotated[int, Range(0)] = required(
+    examples: Annotated[int, Meta(ge=0)] = required(
         "maximum examples of a task in an epoch, of classes and labels in their proportions; 0: all. Smaller tasks "
         "repeat"
     )
@@ -88,12 +90,12 @@ class Settings:
         "authors train adapters and PALs"
     )
     head_dropout: _Share = required("dropout before the heads of tasks; 0.2 in the authors' code")
-    clip: Annotated[float, Range(0, 1e9)] = required(
+    clip: Annotated[float, Meta(ge=0, lt=1e9)] = required(
         "maximum norm of the gradients of a step; 0: none, as in the authors' code"
     )
     max_length: Positive = required("maximum tokens of a text")
     precision: Literal["float32", "bfloat16"] = required("float32, or bfloat16 for activations")
-    seed: Annotated[int, Range(0, 2**32)] = required("seed of heads, dropout, and the choice and order of examples")
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] = required("seed of heads, dropout, choice and order of examples")
     checkpoints: Positive = required(
         "number of checkpoints; MAP on the validation pool is measured at each and after each epoch"
     )

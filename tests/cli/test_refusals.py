@@ -128,7 +128,7 @@ OF_CORPORA = [
     ("corpus --source openalex --input . --fields-from mag", "OpenAlex has no fields from 'mag'"),
     ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
     ("corpus --source jsonl --input . --columns idd=x", "idd"),
-    ("corpus --source synthetic --papers few", "--papers must be a whole number of at least 1, got 'few'"),
+    ("corpus --source synthetic --papers few", "--papers must be a whole number from 1, got 'few'"),
     ("corpus --source synthetic --seed x", "seed"),
     ("corpus --source synthetic --corpus a/b", "'a/b' is not a name for a corpus"),
     ("corpus --source synthetic --corpus -x", "corpus"),

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from pipeline.core.settings import setting
+from pipeline.core.settings import Several, setting
 
-
-def _names(help_text: str, **attributes: Any) -> Any:
-    return setting((), help_text, kind=str, multi_value=True, **attributes)
+_Names = Annotated[tuple[str, ...], Several()]
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Settings of the study ``audit``."""
 
-    results: tuple[str, ...] = _names("files and folders of results, the same as an option, with commas")
+    results: _Names = setting((), "files and folders of results, the same as an option, with commas")
     qrels: str = setting("", "judgements of runs: a file, a folder, or hub (default: those that lie beside them)")
     metric: str = setting("", "the metric, such as ndcg@10 (default: the tool's main one)")
     lower_is_better: bool = setting(False, "of a metric that is not ours, such as a word error rate")
-    systems: tuple[str, ...] = _names("systems that count, with commas and * for any text (default: all)")
-    items: tuple[str, ...] = _names("queries or tasks that count (default: all)")
+    systems: _Names = setting((), "systems that count, with commas and * for any text (default: all)")
+    items: _Names = setting((), "queries or tasks that count (default: all)")
     scale: Literal["auto", "fraction", "percent", "points"] = setting(
         "auto", "of the values: auto, fraction, percent or points (neither), for tables that leave it open"
     )
