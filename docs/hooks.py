@@ -18,7 +18,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 import pipeline
-from pipeline.cli.arguments import parsers, top
+from pipeline.cli.parsers import parsers, top
 from pipeline.corpus.poolconfig import SETTINGS
 from pipeline.studies.base import STUDIES, find
 from pipeline.studies.recipe import details_of

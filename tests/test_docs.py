@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.arguments import parsers
+from pipeline.cli.parsers import parsers
 from pipeline.cli.variables import variables
 from pipeline.corpus.poolconfig import RULES
 from pipeline.studies.base import STUDIES

@@ -12,8 +12,8 @@ from typing import get_args
 
 import pytest
 
-from pipeline.cli.arguments import read
 from pipeline.cli.papers import Paper, listed, sections
+from pipeline.cli.parsers import read
 from pipeline.cli.study import read_chosen
 from pipeline.encode import names, registry
 from pipeline.studies.base import STUDIES

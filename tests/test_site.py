@@ -58,7 +58,7 @@ def test_links_of_the_site_lead_somewhere_and_nothing_is_fetched(site: Path) -> 
 
 def test_the_reference_has_every_name_and_command(site: Path) -> None:
     import pipeline
-    from pipeline.cli.arguments import parsers
+    from pipeline.cli.parsers import parsers
 
     api, commands = ((site / f"reference/{name}.html").read_text() for name in ("api", "commands"))
     assert all(f"mdcr.{name}" in api for name in pipeline.__all__ if name != "__version__")

@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
 from typing import Any, Literal, NamedTuple
 
-import pipeline
 from pipeline.cli.settings import (
     BENCHMARK,
     DISPLAY,
@@ -27,9 +26,7 @@ from pipeline.cli.settings import (
     Reproduce,
     StudyOptions,
 )
-from pipeline.cli.spelling import Help, Parser
 from pipeline.cluster.settings import REQUESTS
-from pipeline.core.errors import require_known
 from pipeline.core.settings import Setting, choices_text, settings_of
 from pipeline.corpus.poolconfig import RULES, SETTINGS
 from pipeline.sources.registry import all_options
@@ -76,7 +73,7 @@ class Command(NamedTuple):
         word: its first word.
         cluster: whether it can run on Slurm.
         passes: whether it leaves other words to the command that its first word names.
-        details: ``module:function`` of what its help adds about the first word (:class:`Parser`).
+        details: ``module:function`` of what its help adds about the first word (:class:`pipeline.cli.spelling.Parser`).
     """
 
     summary: str
@@ -335,65 +332,6 @@ COMMANDS: Mapping[str, Command] = {
         "json",
     ),
 }
-
-
-def top() -> Parser:
-    """Return the parser of ``mdcr`` alone: its help lists the commands."""
-    parser = Parser(
-        prog="mdcr",
-        allow_abbrev=False,
-        description="Evaluate scientific-article encoders on citation recommendation, on pools of up to millions.",
-        epilog="The chain: corpus -> pool -> embed -> index -> search -> score -> report; eval makes what is missing.",
-    )
-    parser.add_argument("--version", action="version", version=f"mdcr {pipeline.__version__}")
-    listed = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, command in COMMANDS.items():
-        listed.add_parser(name, help=command.summary)
-    return parser
-
-
-def parser(name: str) -> Parser:
-    """Return the parser of a command, with the options of the sources that plug-ins have added."""
-    command = COMMANDS[name]
-    about = f"{command.summary[0].upper()}{command.summary[1:]}."
-    built = Parser(prog=f"mdcr {name}", description=about, allow_abbrev=False, formatter_class=Help)
-    built.passes = command.passes
-    built.details = function_of(command.details) if command.details else None
-    if command.word is not None:
-        built.take_word(command.word)
-    for group in groups_of(name):
-        built.take(group.title, group.settings, chooses=group.chooses, unset=group.unset)
-    return built
-
-
-def parsers() -> dict[str, Parser]:
-    """Return the parsers of all commands by name."""
-    return {name: parser(name) for name in COMMANDS}
-
-
-def read(words: Sequence[str]) -> argparse.Namespace:
-    """Parse a command line; only the parser of its command is built.
-
-    Raises:
-        InputError: a command, an option or a word is unknown, missing or of another type.
-    """
-    if not words or words[0].startswith("-"):
-        top().parse_args(words)
-    require_known(words[0], COMMANDS, f"there is no command {words[0]!r}")
-    options = parser(words[0]).read(words[1:])
-    options.command = words[0]
-    return options
-
-
-def run(options: argparse.Namespace) -> None:
-    """Run the command that was parsed."""
-    if not getattr(options, "dry_run", False):
-        function_of(COMMANDS[options.command].run)(options)
-        return
-    from pipeline.encode import hub
-
-    with hub.planning():
-        function_of(COMMANDS[options.command].run)(options)
 
 
 def function_of(place: str) -> Callable[..., Any]:

@@ -23,8 +23,8 @@ STAGES = {
 
 def submit(options: argparse.Namespace) -> None:
     """Submit a job, the driver, that runs a command and submits the units of its work as further jobs."""
-    from pipeline.cli.arguments import read as parsed
-    from pipeline.cli.arguments import run
+    from pipeline.cli.parsers import read as parsed
+    from pipeline.cli.parsers import run
 
     root, settings = options.root.resolve(), read.slurm_settings(options)
     words = [*STAGES[options.stage], *options.others, f"--root={root}"]

@@ -6,7 +6,8 @@ import argparse
 import importlib.util
 import shlex
 
-from pipeline.cli.arguments import read, run, running
+from pipeline.cli.arguments import running
+from pipeline.cli.parsers import read, run
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.core.progress import say

@@ -67,7 +67,7 @@ def _run(words: list[str]) -> None:
         from pipeline.core.install import load_plugins
 
         load_plugins()  # before options are declared: plug-ins add sources
-    from pipeline.cli.arguments import parser, parsers, read, run
+    from pipeline.cli.parsers import parser, parsers, read, run
     from pipeline.cli.spelling import command_with
 
     if words[:1] == ["--from-make"] and words[1:2]:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline.cli import arguments
+from pipeline.cli import parsers
+from pipeline.cli.arguments import running
 from pipeline.cli.output import print_json, print_rows
 from pipeline.cli.study import read_chosen
 from pipeline.core.errors import InputError, MdcrError, StageError
@@ -140,7 +141,7 @@ def reproduce(options: argparse.Namespace) -> None:
             say(f"{number} skipped: {text}")
             say(f"  needs {'; '.join(f'{name}: {about[name]}' if name in about else name for name in lacks)}")
             continue
-        words += arguments.running(words[0], options)
+        words += running(words[0], options)
         if words[0] == "study" and "--list" not in words:
             words.append(f"--output={options.root / REPORTS / f'{options.paper}-{number}'}")
         say(f"{number}: mdcr {shlex.join(words)}")
@@ -149,7 +150,7 @@ def reproduce(options: argparse.Namespace) -> None:
         corpora |= {words[words.index("--corpus") + 1]} if words[0] == "corpus" else set()
         try:
             if not options.dry_run:
-                arguments.run(arguments.read(words))
+                parsers.run(parsers.read(words))
             done += 1
         except MdcrError as error:
             say(f"{number} failed: {error}")
@@ -170,7 +171,7 @@ def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -
         return [], [f"the corpus {corpus}"]
     if words[0] != "study" or "--list" in words:
         return words, []
-    chosen, _, recipe = read_chosen(arguments.read(words))
+    chosen, _, recipe = read_chosen(parsers.read(words))
     if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
         return [], [f"the corpus {corpus}"]
     settings = {"systems", *marked(chosen.recipe, "systems")}

@@ -12,19 +12,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline.cli import arguments, main
+from pipeline.cli import main
 from pipeline.core import progress
 
 COMMAND = [sys.executable, "-m", "pipeline"]
-
-one_parser = cache(arguments.parser)
-"""The parser of all commands of this process but those that add to it, for help: to make it takes 20 ms."""
 
 _SEVERAL = """
 import io, json, sys
@@ -62,8 +58,6 @@ def mdcr(root: Path, *words: str, env: Mapping[str, str] | None = None) -> Resul
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(output), redirect_stderr(errors):
         for name, value in (env or {}).items():
             patch.setenv(name, value)
-        if not {"-h", "--help"} & {*words}:
-            patch.setattr(arguments, "parser", one_parser)
         try:
             code = main([*words, "--root", str(root)])
         except SystemExit as end:  # argparse

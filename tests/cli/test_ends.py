@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import arguments
+from pipeline.cli import parsers as parsing
 from pipeline.core import files
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import COMMAND, flags, heed_signals, mdcr, one_line_error
@@ -96,7 +96,7 @@ def test_what_nobody_expected_is_one_line_with_the_place_of_the_details(
     def fail(_: object) -> None:
         raise KeyError("a\nb\x1b[31m")
 
-    monkeypatch.setattr(arguments, "run", fail)
+    monkeypatch.setattr(parsing, "run", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     line = one_line_error(mdcr(tmp_path, "pool"), code=70)
     (details,) = tmp_path.glob("mdcr-error-*.txt")

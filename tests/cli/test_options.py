@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli import arguments
+from pipeline.cli import parsers as parsing
 from pipeline.cli import variables as make
-from pipeline.cli.arguments import parsers
+from pipeline.cli.parsers import parsers
 from pipeline.core.errors import InputError
 from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
@@ -104,8 +104,8 @@ def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, comma
     read = {"root", "quiet", "verbose", "help"}
     if command in ("score", "eval"):
         read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/mdcr
-    run = arguments.run
-    monkeypatch.setattr(arguments, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
+    run = parsing.run
+    monkeypatch.setattr(parsing, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)
     for words in RUNS[command]:
         code = mdcr(root, command, *flags(words)).returncode

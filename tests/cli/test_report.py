@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.arguments import parser
+from pipeline.cli.parsers import parser
 from pipeline.cluster.settings import REQUESTS
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.stages.pool import exclusions
