@@ -58,7 +58,8 @@ def stable(manifest: Path) -> dict[str, object]:
 
 def leftovers(root: Path) -> list[Path]:
     """Return unfinished folders, locks and temporary files."""
-    return [path for path in root.rglob("*") if path.name.endswith(TEMPORARY) or path.name.startswith(".")]
+    hidden = (path for path in root.rglob("*") if path.name.endswith(TEMPORARY) or path.name.startswith("."))
+    return [path for path in hidden if path != root / ".number"]  # which counts the manifests
 
 
 def shards(root: Path) -> dict[str, int]:
