@@ -127,10 +127,10 @@ def test_ids_are_ordered_as_trec_eval_compares_them(tmp_path: Path) -> None:
 
 
 def test_a_release_without_a_readable_record_gives_an_empty_corpus(tmp_path: Path) -> None:
-    release = write_s2orc(tmp_path / "release", [b"{}\n"])
+    release = write_s2orc(tmp_path / "release", [b"{\n"])
     artifact = corpus_of(tmp_path, release, allow_empty=True, allow_dropped=True)
     assert len(Corpus(artifact)) == 0
-    assert artifact.manifest.counts["dropped"] == {"no_paper_id": 1}
+    assert artifact.manifest.counts["dropped"] == {"bad_json": 1}
     assert Corpus(artifact).outgoing.indptr.tolist() == [0]
 
 
