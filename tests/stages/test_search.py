@@ -24,12 +24,22 @@ from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from tests.builders import make_corpus, make_pool
-from tests.encode.stub import StubEncoder, unit_vector
+from tests.encode.stub import Stub, StubEncoder, unit_vector
 from tests.retrieve.reference import brute_force
 from tests.stages.making import make
 
 pytestmark = pytest.mark.usefixtures("stub")
 PAPERS = 70
+
+
+class SeveralStub(Stub):
+    multi_vector = True
+
+
+def several() -> SeveralStub:
+    """Return the stub as an encoder of several vectors a text."""
+    stub = registry.resolve("stub")
+    return SeveralStub(**{field.name: getattr(stub, field.name) for field in dataclasses.fields(stub) if field.init})
 
 
 def dense(
@@ -40,7 +50,7 @@ def dense(
     depth: int = 10,
     multi_vector: bool = False,
 ) -> Task:
-    model = dataclasses.replace(registry.resolve("stub"), distance=metric, multi_vector=multi_vector)
+    model = dataclasses.replace(several() if multi_vector else registry.resolve("stub"), distance=metric)
     return dense_ranking_task(corpus, pool, embed_tasks(corpus, pool, model), model, depth=depth)
 
 
@@ -158,7 +168,7 @@ def test_papers_with_several_vectors_are_ranked_by_the_best_pair(
     corpus = make_corpus(tmp_path, [{"paper_id": f"{n:03}", "title": "t" * (1 + n * n % 11)} for n in range(60)])
     pools = [make_pool(tmp_path, corpus, [3, 30, 50], list(range(n, 60)), slug=f"from{n}") for n in (0, 40)]
     made = [make(tmp_path, dense(corpus, pool, depth=20, multi_vector=True)) for pool in pools]
-    model = dataclasses.replace(registry.resolve("stub"), multi_vector=True)
+    model = several()
     store = store_of(make(tmp_path, embed_tasks(corpus, pools[0], model)["paper"]))
     for artifact, pool in zip(made, pools, strict=True):
         opened = Pool(pool, Corpus(corpus))
