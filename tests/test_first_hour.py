@@ -37,9 +37,7 @@ START, ENCODER, CORPUS, CONTEXTS, PAPER, SLURM = (
 NEED_DATA = {
     "scirepeval": "mdcr fetch scirepeval",
     "multi_format": "mdcr fetch scirepeval --train",
-    "scientific": "mdcr fetch mteb --task scientific",
     "facets": "git clone ",
-    "facet_pools": "--input",
     "audit": "mdcr audit RESULTS/",
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""

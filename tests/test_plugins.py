@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
 from pathlib import Path
@@ -23,8 +25,8 @@ def installed(folder: Path) -> dict[str, str]:
     """Write the page's Python as an installed package with the page's entry point; return the environment to use it."""
     module, study, recipe, points = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (folder / "mylab.py").write_text(module)
-    (folder / "mylab_by_year.py").write_text(study)
-    (folder / "by_year.toml").write_text(recipe)
+    (folder / "mylab_positions.py").write_text(study)
+    (folder / "positions.toml").write_text(recipe)
     (folder / "mylab-1.0.dist-info").mkdir()
     (folder / "mylab-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: mylab\nVersion: 1.0\n")
     point = re.findall(r'\[project.entry-points.mdcr\]\n(\w+) = "(.*)"', points)[0]
@@ -86,23 +88,29 @@ def test_the_study_of_the_page_runs_and_is_listed(tmp_path: Path) -> None:
     commands = (
         "corpus --source synthetic --papers 4000 --corpus made",
         "study",
-        "study by_year",
-        "study by_yeer",
+        "study positions --json",
+        "study positionz",
+        "eval --year 2016 --size 500 --queries 20 --model bm25,newest --depth 100 --measures recall@10 --format csv",
     )
-    made, listed, ran, unknown = elsewhere([command.split() for command in commands], tmp_path, env)
+    made, listed, ran, unknown, scored = elsewhere([command.split() for command in commands], tmp_path, env)
     assert (made.returncode, listed.returncode, ran.returncode) == (0, 0, 0), (made.stderr, listed.stderr, ran.stderr)
-    assert re.search(r"by_year +MAP by year of the queries", listed.stdout)
-    assert all(f"{year}" in ran.stdout for year in (2015, 2016))
-    tables = [(tmp_path / f"runs/reports/by_year/{name}.csv").read_text() for name in ("scores", "scores-2")]
-    for year, table in zip((2015, 2016), tables, strict=True):
-        assert f"made-dataset-{year}-" in table
-        assert "newest," in table
+    assert re.search(r"positions +where positives rank", listed.stdout)
+    tables = {
+        name: {(row["label"], row["column"]): row["value"] for row in rows}
+        for name, rows in json.loads(ran.stdout)["tables"].items()
+    }
+    rows = csv.DictReader(scored.stdout.splitlines())
+    scores = {(row["system"], row["measure"]): float(row["value"]) for row in rows if not row["sample"]}
+    for system in ("bm25", "newest"):
+        lost = sum(value for (label, _), value in tables["losses"].items() if label == system)
+        assert lost == pytest.approx(1 - scores[system, "map"])
+        assert tables["recall"][system, "10"] == pytest.approx(scores[system, "recall@10"])
     assert unknown.returncode == 2
-    assert "there is no study 'by_yeer'. Did you mean 'by_year'?" in unknown.stderr
-    (tmp_path / "mylab_by_year.py").write_text("import nothing_of_this_name\n")
-    (failed,) = elsewhere([["study", "by_year"]], tmp_path, env)
+    assert "there is no study 'positionz'. Did you mean 'positions'?" in unknown.stderr
+    (tmp_path / "mylab_positions.py").write_text("import nothing_of_this_name\n")
+    (failed,) = elsewhere([["study", "positions"]], tmp_path, env)
     assert failed.returncode == 2
-    assert failed.stderr.startswith("mdcr: the study by_year (mylab_by_year) cannot be loaded (No module named")
+    assert failed.stderr.startswith("mdcr: the study positions (mylab_positions) cannot be loaded (No module named")
 
 
 def test_a_broken_plug_in_is_one_line(tmp_path: Path) -> None:

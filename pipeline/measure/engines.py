@@ -12,7 +12,7 @@ from pipeline.core.config import counted
 from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.rng import generator
 from pipeline.measure.hits import Hits, Relevant
-from pipeline.measure.inputs import Mask, Qrels, RankedRun, query_of, select, within
+from pipeline.measure.inputs import Qrels, RankedRun, query_of, select, within
 from pipeline.measure.measures import MEASURES, Measure
 
 ENGINES = ("numpy", "ranx")
@@ -103,17 +103,6 @@ def average_precision(ranks: npt.NDArray[np.int64], offsets: npt.NDArray[np.int6
         with np.errstate(invalid="ignore"):
             values[:, ranking] = MEASURES["map"].compute(Hits(relevant, relevant, positives, positives))
     return values
-
-
-def precision_among(qrels: Qrels, run: RankedRun, included: Mask) -> npt.NDArray[np.float64]:
-    """Return average precision among the papers ``included``, float64 ``[queries]``; NaN without positives.
-
-    ``included`` is bool ``[papers of the corpus]``.
-    """
-    reduced = qrels.among(included)
-    with np.errstate(invalid="ignore"):
-        precision = MEASURES["map"].compute(Hits.of(reduced, run.among(included)))
-    return np.where(reduced.positives() > 0, precision, np.nan)
 
 
 DRAWS = 1_000

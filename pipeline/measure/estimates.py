@@ -23,35 +23,6 @@ _FEWEST = 5
 """Minimum queries for the interval of a variance."""
 
 
-def share_between(groups: Sequence[Floats]) -> Interval:
-    """Return the share of the variance of values between groups, with its 95% interval.
-
-    Groups may have different variances: the interval inverts the noncentral F (Steiger 2004) of Brown & Forsythe's test
-    (1974) with the degrees of freedom of Mehrotra (1997). If its lower end is above 0, that test rejects at 2.5%. NaN
-    for fewer than two groups, or if a group has fewer than two values or no variance.
-    """
-    from scipy.special import fdtr, ncfdtrinc
-
-    if len(groups) < 2 or any(len(values) < 2 or np.ptp(values) == 0 for values in groups):
-        return UNKNOWN
-    sizes = np.array([len(values) for values in groups], np.float64)
-    means, variances = (np.array([f(values) for values in groups]) for f in (np.mean, lambda v: v.var(ddof=1)))
-    weights = sizes / sizes.sum()
-    shares = (1 - weights) * variances
-    expected = shares.sum()  # the squares between groups that have one mean
-    between, within = (sizes * (means - (weights * means).sum()) ** 2).sum(), (sizes * variances).sum()
-    first = expected**2 / ((variances**2 * (1 - 2 * weights)).sum() + (weights * variances).sum() ** 2)
-    second = expected**2 / (shares**2 / (sizes - 1)).sum()
-    f = between / expected
-    ends = [
-        float(ncfdtrinc(first, second, tail, f)) if fdtr(first, second, f) > tail else 0.0
-        for tail in ((1 + LEVEL) / 2, (1 - LEVEL) / 2)
-    ]
-    squares = (max(between - expected, 0.0), *(noncentrality * expected / first for noncentrality in ends))
-    value, low, high = (float(explained / (explained + within)) for explained in squares)
-    return value, low, high
-
-
 Contrast = tuple[Sequence[Floats], Sequence[float]]
 """A weighted sum of group means: values of the groups, each float64 ``[values]``, and weights of their means."""
 
@@ -168,25 +139,6 @@ def crossed_mean(values: Floats) -> Interval:
     return mean, mean - margin, mean + margin
 
 
-def variance_interval(values: Floats) -> Interval:
-    """Return the variance (``n - 1``) of values with its 95% interval for heavy tails (Bonett 2006).
-
-    The ends are NaN for fewer than five values, or equal ones.
-    """
-    from scipy.stats import trim_mean
-
-    count = len(values)
-    variance = float(values.var(ddof=1)) if count > 1 else np.nan
-    if count < _FEWEST or not variance > 0:
-        return variance, np.nan, np.nan
-    normal = NormalDist().inv_cdf((1 + LEVEL) / 2)
-    middle = trim_mean(values, 1 / (2 * np.sqrt(count - 4))) if count > _FEWEST else float(np.median(values))
-    kurtosis = count * ((values - middle) ** 4).sum() / ((values - values.mean()) ** 2).sum() ** 2
-    scale = count / (count - normal)
-    error = normal * scale * np.sqrt((kurtosis - (count - 3) / count) / (count - 1))
-    return variance, scale * variance * float(np.exp(-error)), scale * variance * float(np.exp(error))
-
-
 def _quantiles(alpha: float) -> tuple[float, float]:
     """Return the normal quantiles of ``1 - alpha / 2`` and of the power (:data:`POWER`)."""
     return NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(POWER)
@@ -202,13 +154,6 @@ def queries_needed(variance: float, difference: float, alpha: float) -> float:
     """
     tail, power = _quantiles(alpha)
     return (tail + power) ** 2 * variance / difference**2 + tail**2 / 2
-
-
-def detectable(variance: float, queries: int, alpha: float) -> float:
-    """Return the mean difference that ``queries`` detect, in units of the values: :func:`queries_needed` inverted."""
-    tail, power = _quantiles(alpha)
-    remaining = queries - tail**2 / 2
-    return (tail + power) * float(np.sqrt(variance / remaining)) if remaining > 0 else np.nan
 
 
 def smallest_shown(error: float, alpha: float) -> float:

@@ -35,11 +35,6 @@ def published(system: str, experiment: str, measure: str) -> float | None:
     return None if percent is None else percent / 100
 
 
-def made_with(system: str, experiment: str) -> str:
-    """Return which text the published figures of a system were made with; empty if unknown."""
-    return _texts().get((system, experiment), "")
-
-
 def with_published(frame: pl.DataFrame, experiment: pl.Expr) -> pl.DataFrame:
     """Add ``published`` figures, fractions, and the ``difference`` to them; null without any.
 
@@ -55,12 +50,6 @@ def with_published(frame: pl.DataFrame, experiment: pl.Expr) -> pl.DataFrame:
 def _tables() -> Mapping[tuple[str, str, str], float]:
     """Return figures in percent by system, experiment and measure; empty without the reference tables."""
     return {(row["system"], row["experiment"], row["measure"]): float(row["percent"]) for row in _rows(_TABLES)}
-
-
-@functools.cache
-def _texts() -> Mapping[tuple[str, str], str]:
-    rows = [*_rows(_TABLES.parent), *_rows(_TABLES)]
-    return {(row["system"], row["experiment"]): row["text"] for row in rows if row.get("text")}
 
 
 def _rows(folder: Path) -> list[dict[str, str]]:

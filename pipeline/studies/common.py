@@ -14,7 +14,6 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.core.workspace import find_corpus
-from pipeline.encode.names import walk
 from pipeline.measure.design import Draws
 from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL
@@ -31,28 +30,10 @@ from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, Form, Value, percent, points
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED
-from pipeline.stages.tune import tune_task
 from pipeline.studies.base import StudyFigure, StudyResult
 from pipeline.studies.pools import OwnPool
 from pipeline.studies.scored import check_baseline as check_baseline
 from pipeline.studies.scored import named_by as named_by
-
-
-def scoring_batches(workspace: Workspace, recipe: Any) -> Iterator[list[Task]]:
-    """Yield the tasks that score the systems of a recipe on its pools (:func:`scored_runs`), selection by selection.
-
-    If a system is ``bm25:tuned``, BM25 is first tuned on validation queries, for each field and size. The recipe's
-    ``baseline``, if any, is checked before.
-    """
-    if baseline := getattr(recipe, "baseline", ""):
-        check_baseline(baseline, recipe.systems)
-    for selection in recipe.selections:
-        if any(name.base == TUNED for name in walk(recipe.systems)):
-            corpus = find_corpus(workspace.root, recipe.corpus or None)
-            validation = selection.but(split="validation", samples=1)
-            yield [tune_task(corpus, pool) for pool in validation.pools(corpus)]
-        yield [score for evaluation in _evaluations(workspace, recipe, [selection]) for score in evaluation.scores]
 
 
 def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
@@ -175,11 +156,6 @@ def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
     """Yield the points of each ``label`` by ``x``, with the columns ``value``, ``low`` and ``high``."""
     for rows in frame.partition_by(label, maintain_order=True):
         yield Series(rows[label][0], *(rows[name].to_list() for name in (x, "value", "low", "high")))
-
-
-def views_of(name: str, chart: Chart) -> list[tuple[str, Chart, str]]:
-    """Return (stem of its files ``NAME-VIEW``, chart, view) for each view of a chart."""
-    return [(f"{name}-{view}".lower().replace(" ", "-"), chart, view) for view in chart.views]
 
 
 def drawn(plots: Iterable[tuple[str, Chart, str]]) -> list[StudyFigure]:

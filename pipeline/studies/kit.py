@@ -19,25 +19,44 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace, selection
-from pipeline.core.config import format_count
+from pipeline.core.config import file_name, format_count
 from pipeline.core.errors import InputError, require_known
+from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.rng import generator, priorities, smallest
+from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import required
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import write_pool
+from pipeline.corpus.prefilter import describe_gaps
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.design import Draws as Draws
-from pipeline.measure.estimates import components, contrasts, crossed_mean
+from pipeline.measure.estimates import (
+    ENOUGH,
+    POWER,
+    components,
+    contrasts,
+    crossed_mean,
+    share_of_clusters,
+    share_of_samples,
+)
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import interval, simultaneous
+from pipeline.measure.statistics import bootstrap_means, interval, simultaneous
+from pipeline.scores.average import AVERAGE
+from pipeline.scores.facts import gaps_of
+from pipeline.scores.layout import select_measures
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import Table
+from pipeline.scores.published import published as published_figure
+from pipeline.scores.store import Rankings
+from pipeline.scores.summary import flat, summarise
+from pipeline.scores.tables import Table, label_of
 from pipeline.stages.ranking_file import read_ranking
+from pipeline.stages.selection import Selection
 from pipeline.stages.systems import TUNED
+from pipeline.stages.titles import fused_names
 from pipeline.studies.base import Report, Steps, Study
 from pipeline.studies.pools import Draw, own_pool, with_negatives
 from pipeline.studies.recipe import PoolsRecipe, pools_of
@@ -45,12 +64,15 @@ from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_t
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
 
 __all__ = [
-    "TUNED", "Batches", "Chart", "Columns", "Corpus", "Design", "Draw", "Draws", "InputError", "Pool",
-    "PoolsRecipe", "Qrels", "Report", "Row", "Scored", "Series", "Show", "Steps", "Study", "Table", "Task",
-    "Workspace", "components", "contrasts", "corpus_of", "crossed_mean", "estimate", "figure", "format_count",
-    "generator", "in_lists", "interval", "lines", "own_pool", "parse_measures", "points", "pool_tasks", "pools_of",
-    "priorities", "query_of", "read_ranking", "require_known", "required", "scored", "selection", "simultaneous",
-    "smallest", "split_names", "study", "table", "tuned", "with_negatives", "write_pool",
+    "AVERAGE", "ENOUGH", "FIELD_BIT", "MAG_FIELDS", "NO_YEAR", "POWER", "TUNED", "Batches", "Chart", "Columns",
+    "Corpus", "Design", "Draw", "Draws", "InputError", "Pool", "PoolsRecipe", "Qrels", "Rankings", "Report", "Row",
+    "Scored", "Selection", "Series", "Show", "Steps", "Study", "Table", "Task", "Workspace", "bootstrap_means",
+    "components", "contrasts", "corpus_of", "crossed_mean", "describe_gaps", "estimate", "figure", "file_name",
+    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "interval", "label_of", "lines",
+    "own_pool", "parse_measures", "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of",
+    "read_ranking", "require_known", "required", "scored", "select_measures", "selection", "share_of_clusters",
+    "share_of_samples", "simultaneous", "smallest", "split_names", "study", "summarise", "table", "tuned",
+    "with_negatives", "write_pool",
 ]  # fmt: skip
 
 

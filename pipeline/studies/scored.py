@@ -34,7 +34,7 @@ from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.sources import trainings_of
-from pipeline.scores.store import open_rankings, runs_of, values
+from pipeline.scores.store import Rankings, open_rankings, runs_of, values
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table
 from pipeline.stages.selection import Selection, joined
@@ -173,6 +173,10 @@ class Scored:
         both = others.join(base, on=keys, nulls_equal=True, maintain_order="left")
         return both.select("label", *keys, value=pl.col("value") - pl.col("base")).with_columns(_field())
 
+    def open(self, pool: str) -> Rankings:
+        """Open a pool by the name of its folder, with its qrels and rankings; InputError if it cannot be read."""
+        return open_rankings(self.runs.filter(pool=pool))
+
     def pool(self, name: str) -> Pool:
         """Open a pool by the name of its folder, with its corpus; InputError if it cannot be read."""
         return open_rankings(self.rankings.filter(pool=name).head(1)).pool
@@ -180,7 +184,7 @@ class Scored:
     def positives_of(self, pool: str) -> pl.DataFrame:
         """Return :attr:`positives` of one pool."""
         runs = self.runs.filter(pool=pool)
-        rankings, run = open_rankings(runs), runs.row(0, named=True)
+        rankings, run = self.open(pool), runs.row(0, named=True)
         rows, corpus = rankings.qrels.rows, rankings.pool.corpus
         facts = pl.DataFrame({
             "query": query_of(rankings.qrels.offsets), "paper": rows, "citations": corpus.citations[rows],
@@ -225,6 +229,7 @@ class Scored:
         draws: Draws = PROTOCOL,
         tables: Sequence[Table] = (),
         charts: Mapping[str, Chart] | None = None,
+        summaries: Sequence[pl.DataFrame] | None = None,
     ) -> Report:
         """Return the report that studies of pools have in common, after tables and charts of the study's own.
 
@@ -237,9 +242,11 @@ class Scored:
             draws: settings of intervals and tests.
             tables: tables before those of scores.
             charts: charts before those of scores, by name.
+            summaries: figures in place of those of all values (:func:`pipeline.scores.summary.summarise`).
         """
         scores = self.values.filter(pl.col("measure").is_in(measures))
-        report = report_of(self.runs, [summarise(scores, self.runs, baseline=baseline, draws=draws)], measures)
+        summaries = summaries or [summarise(scores, self.runs, baseline=baseline, draws=draws)]
+        report = report_of(self.runs, summaries, measures)
         parts = [*report.parts, browser(self.runs, scores, measures, draws)]
         shown, found = [*tables, *report.tables], () if tables else report.findings
         return replace(report, tables=shown, charts=charts or {}, parts=parts, findings=found)

@@ -281,33 +281,3 @@ def test_mteb_runs_an_exported_pool_as_we_do(tmp_path: Path, task: str) -> None:
     system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
     assert ours(tmp_path, task.lower(), system) == close(scored_by_mteb(exported, encoder_of(vectors)))
     assert "mteb.evaluate" in (folder / "README.md").read_text()
-
-
-def test_the_study_of_sets_gives_one_table(tmp_path: Path) -> None:
-    """Sets count alike in the macro average; ranks and published figures stand beside."""
-    for seed, task in enumerate(("SCIDOCS", "SciFact")):
-        tables = drawn(seed=seed)
-        words = [f"w{number % 7} w{number % 11} w{number % 13}" for number in range(DOCUMENTS)]
-        for number, document in enumerate(tables["corpus"]):
-            document["text"] = words[number]
-        for number, query in enumerate(tables["queries"]):
-            query["text"] = words[seed + 3 * number]
-        write_task(tmp_path / "data" / task, tables)
-    settings = "tasks=SCIDOCS,SciFact; depth=100; measures=['ndcg@10', 'map']"
-    command = ["study", "scientific", "--input", str(tmp_path / "data"), "--model", "bm25,lsa", "--set", settings]
-    result = mdcr(tmp_path, *command, "--output", str(tmp_path / "out"))
-    assert result.returncode == 0, result.stderr
-    scores, ranks, beside = (pl.read_csv(tmp_path / "out" / f"{name}.csv") for name in ("scores", "ranks", "published"))
-    value = {row[:3]: row[3] for row in scores.select("field", "system", "measure", "value").iter_rows()}
-    assert {field for field, *_ in value} == {"scidocs", "scifact", "AVG"}
-    for system in ("bm25", "lsa"):
-        mean = (value["scidocs", system, "ndcg@10"] + value["scifact", system, "ndcg@10"]) / 2
-        assert value["AVG", system, "ndcg@10"] == pytest.approx(mean, abs=1e-12)
-    for field in ("scidocs", "scifact"):
-        better = max(("bm25", "lsa"), key=lambda system: value[field, system, "ndcg@10"])
-        assert ranks.filter(column=field, value=1)["system"].to_list() == [better]
-    assert ranks.filter(pl.col("low") > pl.col("value")).is_empty()
-    assert set(ranks.filter(column="AVG")["value"]) <= {1.0, 1.5, 2.0}
-    assert dict(beside.select("field", "published").rows()) == pytest.approx({"scidocs": 0.149, "scifact": 0.6789})
-    note = (tmp_path / "out" / "published.md").read_text()
-    assert "title and text in one field, k1=0.9, b=0.4, without the query's own id" in note

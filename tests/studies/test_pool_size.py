@@ -66,14 +66,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
             ["study", "large_scale", "--corpus", "tiny", "--model", "lsa"],
             "baseline must be one of lsa, got 'bm25:tuned'",
         ),
-        (["study", "mdcr_checks", "--corpus", "tiny", "--model", "lsa"], "baseline must be one of lsa, got 'bm25'"),
-        (
-            ["study", "mdcr_checks", "--corpus", "tiny", "--model", "bm25", "--set", "rebuilds=0"],
-            "rebuilds must be at least 1, got 0",
-        ),
         (["study", "scirepeval", "--set", "edition=26"], "edition must be 24 or 25, got 26"),
         (["study", "scirepeval", "--set", "resamples=0"], "resamples must be at least 1, got 0"),
-        (["study", "mdcr_checks", "--set", "differences=[true]"], "differences must be a list"),
         (["study", "pool_size", "--input", "somewhere"], "input"),
         (["study", "pool_size", "--recipe", "absent.toml"], "absent.toml"),
         (["study", "pool_size", "--corpus", "absent"], "absent"),
@@ -82,10 +76,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "neighbours", "--input", "nowhere"], "the input folder nowhere does not exist"),
         (["study", "scirepeval"], "mdcr fetch scirepeval"),
         (["study", "mdcr"], "mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"),
-        (["study", "mdcr_checks"], "--recipe=mdcr_paper"),
         (["study", "mdcr_eval"], "https://takelab.fer.hr/data/mdcr/mdcr_test"),
         (["study", "facets"], "git clone https://github.com/iesl/CSFCube csfcube"),
-        (["study", "facet_pools"], "a collection of your own"),
     ],
 )
 def test_bad_input_is_one_line(root: Path, arguments: list[str], named: str) -> None:

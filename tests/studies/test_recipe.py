@@ -22,7 +22,6 @@ ALSO_OF |= dict.fromkeys(("dataset_level", "field_level", "s2orc_real", "synthet
 ALSO_OF |= {
     "mdcr_paper": "mdcr",
     "mdcr_small": "mdcr",
-    "mdcr_checks_paper": "mdcr_checks",
     "neighbours_paper": "neighbours",
     "facets_paper": "facets",
     "multi_format_paper": "multi_format",

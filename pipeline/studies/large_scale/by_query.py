@@ -6,20 +6,16 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.config import format_count
-from pipeline.measure.design import Design, estimate
-from pipeline.measure.estimates import ENOUGH, POWER, components, share_of_samples
-from pipeline.measure.statistics import Floats, Interval, bootstrap_means, interval
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.tables import Table, cell, frame_table, grid
-from pipeline.stages.systems import TUNED
-from pipeline.stages.titles import fused_names
-from pipeline.studies.common import BRACKETS, formatted, in_points
-from pipeline.studies.large_scale.published import published
-from pipeline.studies.large_scale.rankings import DATASET
+from pipeline.studies import kit
+from pipeline.studies.large_scale.published import DATASET, published
+
+Floats = npt.NDArray[np.float64]
+Interval = tuple[float, float, float]
+Figure = tuple[str, str, float, float, float]
+"""Labels of row and column, value and ends of the interval."""
 
 FORMS = ("logit", "power")
 """``logit``: the log odds of the score are linear in the log of the size. ``power``: the log of the score is."""
@@ -29,7 +25,7 @@ _APART = 1.25  # minimum ratio of two fitted sizes; nearly equal pools are one p
 PAPER = "paper"
 """Group of the published curves."""
 
-_PUBLISHED = (TUNED, "scibert", "specter", "scincl", "aspire-bm")
+_PUBLISHED = (kit.TUNED, "scibert", "specter", "scincl", "aspire-bm")
 _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 """Rows and columns of the paper's table 1."""
 
@@ -37,16 +33,16 @@ _PUBLISHED_SIZES = (200_000, 500_000, 1_000_000, 2_000_000)
 _SETUP = ("field", "size")
 
 
-def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[Table]:
+def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[kit.Table]:
     """Yield the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
-        pl.col("p_value").is_not_null(), pl.col("field").ne_missing(AVERAGE), measure="map"
+        pl.col("p_value").is_not_null(), pl.col("field").ne_missing(kit.AVERAGE), measure="map"
     )
     tested = tested.group_by(*_SETUP, "label", maintain_order=True).last()
     if len(tested):
-        design = Design(row=("label",), of=_SETUP, group="field", over="sample")
+        design = kit.Design(row=("label",), of=_SETUP, group="field", over="sample")
         base_of = {(label,): (base,) for label, base in tested.select("label", "baseline").iter_rows()}
-        differences = estimate(scores.filter(measure="map"), design, seed, base_of)
+        differences = kit.estimate(scores.filter(measure="map"), design, seed, base_of)
         tested = tested.select(*_SETUP, "label", "baseline", "p_value", corrected="p_adjusted", shown="detectable")
         both = tested.join(differences, on=[*_SETUP, "label"], how="left", nulls_equal=True, maintain_order="left")
         names = pl.Series([_name(*setup) for setup in both.select(_SETUP).iter_rows()])
@@ -54,20 +50,19 @@ def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) ->
                  "high": "difference_high", "effect": "effect", "p": "p_value", "p_adjusted": "corrected",
                  "error": "error", "detectable": "shown", "wins": "wins", "losses": "losses"}  # fmt: skip
         frame = both.select(pool=names, **facts)
-        shown = frame.select(
-            pl.format("{} {}", "pool", "system").alias("pool, system"), in_points().alias("MAP difference"),
-            formatted("effect", "+.2f"), formatted("p", ".4f"), formatted("p_adjusted", ".4f").alias("p, Holm"),
-            pl.format("{} : {}", "wins", "losses").alias("wins : losses"), pl.col("detectable") * 100,
-        )  # fmt: skip
+        shown: kit.Columns = {
+            "MAP difference": kit.points(), "effect": "{effect:+.2f}", "p": "{p:.4f}", "p, Holm": "{p_adjusted:.4f}",
+            "wins : losses": "{wins} : {losses}", "detectable": kit.figure("detectable", None, None),
+        }  # fmt: skip
         notes = (
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
             "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one. "
-            f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
+            f"detectable: smallest difference that these queries show with power {kit.POWER:g} at the corrected level.",
         )
-        yield frame_table("tests", "Difference to the baseline", frame, notes, shown=shown)
+        yield kit.table("tests", "Difference to the baseline", frame, "{pool} {system}", shown, notes)
 
 
-def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
+def variances(scores: pl.DataFrame, seed: int) -> Iterator[kit.Table]:
     """Yield the variance of MAP between samples and between queries, if there are several samples."""
     rows = []
     sampled_scores = scores.filter(pl.col("sample").n_unique().over("field", "size", "label") > 1, measure="map")
@@ -76,7 +71,7 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
         wide = pool.pivot("query", index="sample", values="value").sort("sample").drop("sample")
         values = np.ascontiguousarray(wide.to_numpy())
         samples, queries = values.shape
-        variance, (share, low, high) = components(values), share_of_samples(values, seed, field or "")
+        variance, (share, low, high) = kit.components(values), kit.share_of_samples(values, seed, field or "")
         rows.append({
             "pool, system": f"{_name(field, size)} {system}",
             "sd between queries": 100 * variance.queries**0.5,
@@ -91,10 +86,13 @@ def variances(scores: pl.DataFrame, seed: int) -> Iterator[Table]:
             "Shares in percent: of the draw of candidates in the variance of a mean, with one sample and with all. A "
             "component of the variance that is estimated below 0 counts as 0.",
             "low and high bound the share with all samples: 95% interval over queries, given these samples.",
-            f"Samples needed: from which on that share is at most {ENOUGH:.0%}.",
+            f"Samples needed: from which on that share is at most {kit.ENOUGH:.0%}.",
         )
         frame = pl.DataFrame(rows, infer_schema_length=None)
-        yield frame_table("variance", "Variance between samples and between queries", frame, notes, 2)
+        shown = {name: f"{{{name}:.2f}}" for name in frame.columns[1:]}
+        shown |= {"samples": "{samples:,}", "samples needed": "{samples needed:,}"}
+        title = "Variance between samples and between queries"
+        yield kit.table("variance", title, frame, "{pool, system}", shown, notes)
 
 
 Curve = tuple[str, str, Sequence[int], Floats, Sequence[float]]
@@ -132,7 +130,7 @@ def curves_of(
     for system in _PUBLISHED if curves and compared else ():
         figures = [published(system, None, size, "map") for size in _PUBLISHED_SIZES]
         if None not in figures:
-            name = "bm25" if system == TUNED else system
+            name = "bm25" if system == kit.TUNED else system
             curves.append((PAPER, name, _PUBLISHED_SIZES, np.array(figures, np.float64)[:, None], ()))
     return curves
 
@@ -161,7 +159,7 @@ def predict_largest(sizes: Sequence[int], values: Floats, form: str, seed: int) 
 
     ``values`` are ``[sizes, queries]``; those of the last size are not used.
     """
-    means = bootstrap_means(values[:-1], seed=seed, item="curve")
+    means = kit.bootstrap_means(values[:-1], seed=seed, item="curve")
     low, high = np.quantile(predict(sizes[:-1], means.T, sizes[-1:], form)[:, 0], [0.025, 0.975])
     return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:], form).item(), float(low), float(high)
 
@@ -172,48 +170,53 @@ _CURVE_NOTES = (
     "Intervals are over queries; they do not hold the error of the form.",
     "random: MAP of random rankings of the smallest and the largest pool. Nested pools keep their positives, "
     "so chance falls with the size: a part of the curve is the density of positives.",
-    BRACKETS,
+    "Brackets: 95% interval.",
 )
 
 
-def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[Table]:
+def curve_tables(curves: Sequence[Curve], seed: int) -> Iterator[kit.Table]:
     """Yield the largest size's MAP beside its predictions from the smaller ones; published figures in their own."""
     for name, suffix, of_paper in (("curves", "", False), ("curves-published", ": published figures", True)):
-        cells = {}
+        rows = list[Figure]()
         chosen = [curve for curve in curves if (curve[0] == PAPER) == of_paper]
         for (group, system, sizes, values, positives), form in itertools.product(chosen, FORMS):
-            label = f"{group} {system} {format_count(sizes[-1])}, {form}"
+            label = f"{group} {system} {kit.format_count(sizes[-1])}, {form}"
             for index in (0, -1) if positives else ():
-                random_score = random_precision(sizes[index], positives[index])
-                cells[label, f"random, {('smallest', 'largest')[index]}"] = cell(random_score)
-            figures = interval(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
+                column = f"random, {('smallest', 'largest')[index]}"
+                rows.append((label, column, random_precision(sizes[index], positives[index]), np.nan, np.nan))
+            figures = kit.interval(values[-1], seed, "curve"), predict_largest(sizes, values, form, seed)
             for column, (value, *bounds) in zip(("measured", "predicted"), figures, strict=True):
                 low, high = bounds if values.shape[1] > 1 else (np.nan, np.nan)
-                cells[label, column] = cell(value, low, high)
-        if cells:
-            title = f"MAP against pool size{suffix}"
-            yield grid(name, title, "system, largest size, form", cells, _CURVE_NOTES)
+                rows.append((label, column, value, low, high))
+        if rows:
+            yield cells(name, f"MAP against pool size{suffix}", "system, largest size, form", rows, _CURVE_NOTES)
 
 
-def curve_chart(curves: Sequence[Curve], seed: int, source: str) -> Chart:
+def cells(name: str, title: str, corner: str, rows: Sequence[Figure], notes: Sequence[str]) -> kit.Table:
+    """Return figures as a table; ``corner`` says what labels the rows."""
+    frame = pl.DataFrame(rows, [corner, "column", "value", "low", "high"], orient="row").fill_nan(None)
+    return kit.table(name, title, frame, f"{{{corner}}}", kit.figure(), notes, across="{column}")
+
+
+def curve_chart(curves: Sequence[Curve], seed: int) -> kit.Chart:
     """Return MAP against pool size with the fitted curve, a view for each group."""
-    views: dict[str, list[Series]] = {}
+    views: dict[str, list[kit.Series]] = {}
     for group, system, sizes, values, _ in curves:
         grid = np.geomspace(sizes[0], sizes[-1], 20)
         fitted = predict(sizes, values.mean(axis=1), grid, "logit")
-        mean, *ends = zip(*(interval(of_size, seed, "curve") for of_size in values), strict=True)
+        mean, *ends = zip(*(kit.interval(of_size, seed, "curve") for of_size in values), strict=True)
         low, high = ([None if np.isnan(end) else end for end in each] for each in ends)  # one query has no interval
         line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
-        views.setdefault(group, []).append(Series(system, sizes, mean, low, high, line))
-    ticks = {float(size): format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
-    return Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks, provenance=source)
+        views.setdefault(group, []).append(kit.Series(system, sizes, mean, low, high, line))
+    ticks = {float(size): kit.format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
+    return kit.Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks)
 
 
-def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[Table]:
+def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], seed: int) -> Iterator[kit.Table]:
     """Yield the gain of each fused system over its parts in MAP."""
-    cells = {}
+    rows = list[Figure]()
     for (field, size, system), (of_system, _) in queries.items():
-        names = fused_names(system)
+        names = kit.fused_names(system)
         parts = [queries[key][0] for name in names if (key := (field, size, name)) in queries]
         if len(parts) < 2 or len(parts) < len(names):
             continue
@@ -224,15 +227,15 @@ def fusions(queries: Mapping[tuple[str | None, int, str], tuple[Floats, int]], s
             "best part of each query": [best - values for values in parts],
         }
         for column, gains in columns.items():
-            figures = least([interval(gain, seed, field or "") for gain in gains])
-            cells[f"{_name(field, size)} {system}", column] = cell(*figures)
-    if cells:
+            figures = least([kit.interval(gain, seed, field or "") for gain in gains])
+            rows.append((f"{_name(field, size)} {system}", column, *figures))
+    if rows:
         notes = (
             "Gain over the best part: the least gain over a part, and the least lower and upper end.",
             "The best part of each query: the gain of a choice that knows the relevant papers.",
-            BRACKETS,
+            "Brackets: 95% interval.",
         )
-        yield grid("fusion", "What fusion gains", "pool, system", cells, notes)
+        yield cells("fusion", "What fusion gains", "pool, system", rows, notes)
 
 
 def least(intervals: Sequence[Interval]) -> Interval:
@@ -242,4 +245,4 @@ def least(intervals: Sequence[Interval]) -> Interval:
 
 
 def _name(field: str | None, size: int) -> str:
-    return f"{field or DATASET} {format_count(size)}"
+    return f"{field or DATASET} {kit.format_count(size)}"

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from pipeline.core.config import file_name, format_count
-from pipeline.core.fields import MAG_FIELDS
-from pipeline.corpus.prefilter import describe_gaps
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.facts import Gaps
-from pipeline.scores.layout import select_measures
-from pipeline.scores.published import published as printed
-from pipeline.scores.summary import flat
-from pipeline.scores.tables import Table, grid, label_of
-from pipeline.stages.systems import TUNED
-from pipeline.studies.common import cells_of
-from pipeline.studies.large_scale.rankings import DATASET
+from pipeline.studies import kit
+
+DATASET = "dataset"
+"""Name of the dataset-level pools, in the fields of a recipe and in tables."""
 
 MEASURES = {"map": 2, "ndcg": 7, "recall@30": 8}
 """Measures of the tables, with the number of each measure's table by field."""
@@ -37,52 +29,56 @@ def published(system: str, field: str | None, size: int | None, measure: str) ->
     The published BM25 is tuned. The field ``AVG`` is the average of all 19. The size is not
     compared if it is None, for ``AVG``, or in a field whose published pool holds all papers.
     """
-    if field is not None and field not in (AVERAGE, *_WHOLE) and size not in (None, _POOL):
+    if field is not None and field not in (kit.AVERAGE, *_WHOLE) and size not in (None, _POOL):
         return None
-    experiment = f"dataset-{format_count(size or 0)}" if field is None else f"field-{field}"
-    experiment = "fields" if field == AVERAGE else experiment
+    experiment = f"dataset-{kit.format_count(size or 0)}" if field is None else f"field-{field}"
+    experiment = "fields" if field == kit.AVERAGE else experiment
     if system == "bm25":
         return None
-    return printed("bm25" if system == TUNED else system, experiment, measure)
+    return kit.published_figure("bm25" if system == kit.TUNED else system, experiment, measure)
 
 
 def tables(
-    summary: pl.DataFrame, gaps: Mapping[str, Gaps], tuned: Collection[str] = (), *, compared: bool = True
-) -> Iterator[Table]:
+    summary: pl.DataFrame, pools: pl.DataFrame, tuned: Collection[str] = (), *, compared: bool = True
+) -> Iterator[kit.Table]:
     """Yield table 1 for each table over sizes, and tables 2, 7 and 8 for each table over fields.
 
-    ``gaps`` are the metadata gaps of the pools, by group, for the notes; ``tuned`` are the labels of tuned BM25. Unless
-    ``compared``, as for synthetic papers, there are no published figures. Averages have one if all 19 fields are
-    present.
+    ``pools`` are rankings of the pools whose metadata gaps are noted, one of each; ``tuned`` are the labels of tuned
+    BM25. Unless ``compared``, as for synthetic papers, there are no published figures. Averages have one if all 19
+    fields are present.
     """
-    for table in select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
-        frame = flat(table)
-        has_all_fields = frame.filter(pl.col("field") != AVERAGE)["field"].n_unique() == len(MAG_FIELDS)
+    for table in kit.select_measures(summary, list(MEASURES)).partition_by("table", maintain_order=True):
+        frame = kit.flat(table)
+        has_all_fields = frame.filter(pl.col("field") != kit.AVERAGE)["field"].n_unique() == len(kit.MAG_FIELDS)
         figures = [
-            published(TUNED if system in tuned else system, field, size, measure)
-            if compared and (has_all_fields or field != AVERAGE)
+            published(kit.TUNED if system in tuned else system, field, size, measure)
+            if compared and (has_all_fields or field != kit.AVERAGE)
             else None
             for system, field, size, measure in frame.select("system", "field", "size", "measure").iter_rows()
         ]
         frame = frame.with_columns(published=pl.Series(figures, dtype=pl.Float64))
         frame = frame.with_columns(difference=pl.col("value") - pl.col("published"))
-        groups = frame["field"].fill_null(DATASET).unique(maintain_order=True)
+        of_table = pools.filter(
+            pl.col("field").cast(pl.String).is_in(frame["field"].unique().to_list(), nulls_equal=True)
+        )
         notes = [f"Percent [{table['level'][0]:.0%} interval over queries]."]
         notes += [NOTE] if compared else []
-        notes += filter(None, [describe_gaps(gaps[group] for group in groups if group in gaps)])
-        shown = frame.drop("deviation")
+        notes += filter(None, [kit.describe_gaps(map(kit.gaps_of, of_table.iter_rows(named=True)))])
+        shown = frame.drop("deviation").with_columns(shown=pl.col("measure").map_elements(kit.label_of, pl.String))
         if table["over"][0] == "sizes":
-            size = pl.col("size").map_elements(format_count, pl.String)
-            by_size = cells_of(shown, "system", pl.col("measure").map_elements(label_of, pl.String), size)
+            shown = shown.with_columns(pl.col("size").map_elements(kit.format_count, pl.String))
             field = frame["field"][0]
-            name = "table-1" if field is None else f"table-1-{file_name(field.lower())}"
-            yield grid(name, f"Table 1: {field or 'dataset level'}", "system", by_size, notes, frame)
+            name = "table-1" if field is None else f"table-1-{kit.file_name(field.lower())}"
+            title, layout = f"Table 1: {field or 'dataset level'}", {"across": "{shown}", "group": "{size}"}
+            yield kit.table(name, title, frame, "{system}", kit.figure(), notes, rows=shown, **layout)
             continue
-        sizes = frame.filter(pl.col("field") != AVERAGE)["size"].drop_nulls().unique().sort()
-        of_sizes = " to ".join(dict.fromkeys(format_count(size) for size in (sizes[0], sizes[-1])))
+        sizes = frame.filter(pl.col("field") != kit.AVERAGE)["size"].drop_nulls().unique().sort()
+        of_sizes = " to ".join(dict.fromkeys(kit.format_count(size) for size in (sizes[0], sizes[-1])))
         suffix = f"-{of_sizes}" if len(sizes) == 1 else ""
-        for measure, table_number in MEASURES.items():
-            by_field = cells_of(shown.filter(measure=measure), "field", "system")
-            title = f"Table {table_number}: {label_of(measure)} by field, {of_sizes} candidates"
-            of_measure = frame.filter(measure=measure)
-            yield grid(f"table-{table_number}{suffix}", title, "field", by_field, notes, of_measure, [AVERAGE])
+        for measure, number in MEASURES.items():
+            of_measure, rows = frame.filter(measure=measure), shown.filter(measure=measure)
+            title = f"Table {number}: {kit.label_of(measure)} by field, {of_sizes} candidates"
+            yield kit.table(
+                f"table-{number}{suffix}", title, of_measure, "{field}", kit.figure(), notes,
+                rows=rows, across="{system}", last=[kit.AVERAGE],
+            )  # fmt: skip

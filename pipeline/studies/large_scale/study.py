@@ -8,106 +8,79 @@ from typing import Any, Literal
 
 import polars as pl
 
-from pipeline.api import Workspace, selection
-from pipeline.core.errors import require_known
-from pipeline.core.settings import required
-from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.encode.known import trainings
-from pipeline.measure.design import Draws
-from pipeline.scores.charts import figures
-from pipeline.scores.choose import label_of_row
-from pipeline.scores.layout import select_measures
-from pipeline.scores.store import values
-from pipeline.scores.summary import summarise
-from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED
-from pipeline.studies.base import StudyResult, old_study
-from pipeline.studies.common import drawn, pool_result, scored_runs, scoring_batches, views_of
-from pipeline.studies.large_scale import analyses, by_query, published, rankings
-from pipeline.studies.large_scale.published import MEASURES
-from pipeline.studies.large_scale.rankings import DATASET, rankings_of
-from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.scored import in_lists
+from pipeline.studies import kit
+from pipeline.studies.large_scale import by_query, leakage, published
+from pipeline.studies.large_scale.by_query import Figure
+from pipeline.studies.large_scale.published import DATASET, MEASURES
 
-_OVERRIDABLE = ("sizes", *(name for name in SETTINGS if name not in ("field", "size")))
-"""Settings that the recipe may override for a field."""
+_DEPTHS = (1, 5, 10, 20, 30, 50, 100, 200, 500)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(PoolsRecipe):
+class Recipe(kit.PoolsRecipe):
     """Settings of the study; ``exclude`` names training queries (section 3.1)."""
 
-    fields: str = required("of the 19 fields, with commas, or all; dataset: pools of all fields")
-    sizes: tuple[str, ...] = required("numbers of candidates, such as 200k, or all")
+    fields: str = kit.required("of the 19 fields, with commas, or all; dataset: pools of all fields")
+    sizes: tuple[str, ...] = kit.required("numbers of candidates, such as 200k, or all")
     year: int
     samples: int
     nested: bool
     positives: Literal["corpus", "prefiltered"]
-    baseline: str = required("the system that the others are tested against")
-    training: tuple[str, ...] = required("files of ids of training papers, for the audit; empty: those of exclude")
-    own: Mapping[str, Mapping[str, Any]] = required("by field, its own sizes, year, queries or other settings of pools")
+    baseline: str = kit.required("the system that the others are tested against")
+    training: tuple[str, ...] = kit.required("files of ids of training papers, for the audit; empty: those of exclude")
+    own: Mapping[str, Mapping[str, Any]] = kit.required(
+        "by field, its own sizes, year, queries or other settings of pools"
+    )
 
     @property
-    def selections(self) -> list[Selection]:
+    def selections(self) -> list[kit.Selection]:
         """The pools: of the dataset level, then field by field."""
         names = [name.strip() for name in self.fields.split(",") if name.strip()]
-        fields = SETTINGS["field"].read(",".join(name for name in names if name != DATASET))
-        groups = [DATASET, *fields] if DATASET in names else list(fields)
-        for name, settings in self.own.items():
-            require_known(name, groups, f"{name!r} has settings of its own, but is not studied", "Correct the recipe")
-            for key in settings:
-                require_known(key, _OVERRIDABLE, f"{name} cannot have a setting {key!r} of its own")
+        fields = ",".join(name for name in names if name != DATASET)
+        groups = [DATASET] * (DATASET in names) + list(kit.selection(field=fields).given["field"] if fields else ())
+        for name in self.own:
+            kit.require_known(
+                name, groups, f"{name!r} has settings of its own, but is not studied", "Correct the recipe"
+            )
         selections = []
         for group in groups:
-            settings = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
-            selections.append(selection(**pools_of(self) | settings | {"field": None if group == DATASET else group}))
+            own = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}
+            field = None if group == DATASET else group
+            selections.append(kit.selection(**kit.pools_of(self) | own | {"field": field}))
         return selections
 
 
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the tables of the paper and further analyses."""
-    seed, draws = recipe.seed, Draws(seed=recipe.seed)
-    runs = scored_runs(workspace, recipe, together=True)
-    scores = values(runs).filter(pl.col("measure").is_in(list(MEASURES)))
+@kit.study("large_scale", "retrieval from large pools, by pool size and by field", Recipe)
+def large_scale(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
+    """Return the tables of the paper, tests, variances, curves over size, recall by depth and the leakage audit."""
+    found = yield from kit.scored(workspace, recipe, recipe.selections, together=True)
+    seed, runs = recipe.seed, found.runs
+    scores = found.values.filter(pl.col("measure").is_in(list(MEASURES)))
     largest = pl.col("size") == pl.col("size").max().over("field")
     summaries = [
-        summarise(frame, runs, baseline=recipe.baseline, draws=draws) for frame in _by_size_and_field(scores, largest)
+        kit.summarise(frame, runs, baseline=recipe.baseline, draws=kit.Draws(seed=seed))
+        for frame in _by_size_and_field(scores, largest)
     ]
-    baseline = label_of_row(runs, recipe.baseline)
-    pools = [rankings_of(frame) for frame in runs.filter(largest, sample=1).partition_by("field", maintain_order=True)]
+    pools = runs.filter(largest, sample=1).unique("pool", maintain_order=True)
+    compared = kit.corpus_of(workspace, recipe).artifact.manifest.config.get("source") != "synthetic"
+    tuned = set(runs.filter(pl.col("also").list.contains(kit.TUNED))["label"])
     queries = by_query.by_query(scores)
-    precisions = analyses.precisions(pools, seed)
-    corpus, gaps = pools[0].pool.corpus, {pool.group: pool.gaps for pool in pools}
-    compared = corpus.artifact.manifest.config.get("source") != "synthetic"
     curves = by_query.curves_of(queries, compared=compared)
-    tuned = set(runs.filter(pl.col("also").list.contains(TUNED))["label"])
-    recall = rankings.recall(pools, seed, recipe.depth)
-    training_lists = recipe.training or tuple(dict(recipe.rules).get("exclude", ()))
-    trained = in_lists(training_lists, corpus) if training_lists else None
-    last_years = [training.until for training in trainings(recipe.systems).values()]
-    last_years.append(dict(recipe.rules).get("trained_until"))
+    recall = recall_by_depth(found, pools, recipe)
     tables = [
-        *(table for summary in summaries for table in published.tables(summary, gaps, tuned, compared=compared)),
+        *(table for summary in summaries for table in published.tables(summary, pools, tuned, compared=compared)),
         *by_query.tests(summaries, scores, seed),
         *by_query.variances(scores, seed),
         *by_query.curve_tables(curves, seed),
         *by_query.fusions(queries, seed),
         recall,
-        analyses.shares(pools),
-        *analyses.without_giveaways(pools, precisions, baseline, seed),
-        rankings.popularity(pools, seed),
-        rankings.losses(pools, seed, recipe.depth),
-        *(analyses.winners(pools, precisions, baseline) if pools[0].pool.queries_are_papers else ()),
-        analyses.leakage(pools, trained, max(filter(None, last_years), default=None)),
-        *([] if trained is None else [rankings.training(pools, trained)]),
+        *leakage.tables(workspace, recipe, found, pools),
     ]
-    result = pool_result(runs, scores, summaries, list(MEASURES), draws)
-    source = ", ".join(result.sources)
-    charts = {"curves": by_query.curve_chart(curves, seed, source)} if curves else {}
-    charts["recall-by-depth"] = rankings.recall_chart(recall, source)
-    views = [plot for summary in summaries for plot in figures(select_measures(summary, ["map"]), runs)]
-    views += [plot for name, chart in charts.items() for plot in views_of(name, chart)]
-    return replace(result, tables=tables, figures=drawn(views), parts=[*result.parts, *charts.values()])
+    report = found.report(*MEASURES, summaries=summaries)
+    charts = {"curves": by_query.curve_chart(curves, seed)} if curves else {}
+    charts["recall-by-depth"] = recall_chart(recall.frame)
+    figures = {name: draw for name, draw in report.figures.items() if name.endswith("-map")}
+    return replace(report, tables=tables, charts=charts, figures=figures)
 
 
 def _by_size_and_field(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
@@ -124,6 +97,32 @@ def _by_size_and_field(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.Da
         yield scores.filter(pl.col("field").is_not_null() & largest)
 
 
-STUDY = old_study(
-    "large_scale", "retrieval from large pools, by pool size and by field", Recipe, scoring_batches, results
-)
+def recall_by_depth(found: kit.Scored, pools: pl.DataFrame, recipe: Recipe) -> kit.Table:
+    """Return recall by depth on the largest pool of the dataset level, and on those of fields together."""
+    depths, rows = [str(depth) for depth in _DEPTHS if depth <= recipe.depth], list[Figure]()
+    retrieved = [(pl.col("rank") <= int(depth)).fill_null(False).mean().alias(depth) for depth in depths]
+    of_pool = {
+        pool: found.positives_of(pool).group_by("label", "query", maintain_order=True).agg(retrieved)
+        for pool in pools["pool"]
+    }
+    for scope, is_in in (("dataset", pl.col("field").is_null()), ("fields", pl.col("field").is_not_null())):
+        frames = [of_pool[pool] for pool in pools.filter(is_in)["pool"]]
+        for label in frames[0]["label"].unique(maintain_order=True) if frames else ():
+            if all(label in frame["label"] for frame in frames):
+                of_label = pl.concat(frame.filter(label=label) for frame in frames)
+                figures = (kit.interval(of_label[depth].to_numpy(), recipe.seed, scope) for depth in depths)
+                rows += [(f"{scope} {label}", depth, *figure) for depth, figure in zip(depths, figures, strict=True)]
+    notes = ["Largest pool of each field, first sample; every query counts once.", "Brackets: 95% interval."]
+    return by_query.cells("recall-by-depth", "Recall by depth", "system", rows, notes)
+
+
+def recall_chart(frame: pl.DataFrame) -> kit.Chart:
+    """Return recall against depth, a view for the dataset level and for fields."""
+    scope, system = pl.col("system").str.extract(r"^(\S+)"), pl.col("system").str.replace(r"^\S+ ", "")
+    by_scope = frame.with_columns(system, pl.col("column").cast(pl.Float64), scope=scope)
+    views = {
+        rows["scope"][0]: list(kit.lines(rows, "system", "column"))
+        for rows in by_scope.partition_by("scope", maintain_order=True)
+    }
+    ticks = {float(depth): str(depth) for depth in (1, 10, 30, 100, 500)}
+    return kit.Chart("Recall against depth", "rank", "recall in %", views, log=True, ticks=ticks)

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import count_marks, describe_gaps
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.estimates import Components, components, rank_correlation
-from pipeline.measure.hits import Hits
+from pipeline.measure.estimates import Components, components
 from pipeline.measure.inputs import Qrels, RankedRun, query_of
-from pipeline.measure.measures import average_precision
 from pipeline.measure.statistics import interval
+from pipeline.scores.store import Rankings
 from pipeline.scores.tables import Form, cell
 from pipeline.studies.common import share
-from pipeline.studies.large_scale import analyses, by_query, rankings
-from pipeline.studies.large_scale.rankings import PoolRankings
+from pipeline.studies.kit import in_lists
+from pipeline.studies.large_scale import by_query, leakage
 from tests.builders import made_up_paper, make_corpus, make_pool
 
 QUERIES, PAPERS, DEPTH = 12, 60, 25
 
 
 @pytest.fixture(scope="module")
-def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
+def ranked(tmp_path_factory: pytest.TempPathFactory) -> Rankings:
     """Return a pool of 12 queries and 60 papers, of which every fourth lacks its abstract, with two random rankings."""
     root = tmp_path_factory.mktemp("analyses")
     random = np.random.default_rng(3)
@@ -48,7 +44,7 @@ def ranked(tmp_path_factory: pytest.TempPathFactory) -> PoolRankings:
     pool = Pool(make_pool(root, corpus, queries=ids[:QUERIES]), Corpus(corpus))
     runs = {name: made_up_run(random) for name in ("a", "b")}
     runs["empty"] = RankedRun(np.zeros(QUERIES + 1, np.int64), np.empty(0, np.uint32))
-    return PoolRankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs, "dataset", {})
+    return Rankings(pool, Qrels.from_table(pool.qrels, QUERIES), runs)
 
 
 def made_up_run(random: np.random.Generator) -> RankedRun:
@@ -67,122 +63,6 @@ def positives(qrels: Qrels) -> list[list[int]]:
 def plain_precision(ranking: list[int], relevant: list[int]) -> float:
     hits = [rank for rank, row in enumerate(ranking, 1) if row in relevant]
     return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
-
-
-def rows_of(table: Any, system: str) -> dict[str, float]:
-    return {row["column"]: row["value"] for row in table.frame.iter_rows(named=True) if row["system"] == system}
-
-
-def test_ranks_recall_and_losses_are_those_of_plain_lists(ranked: PoolRankings) -> None:
-    run, qrels = ranked.runs["a"], ranked.qrels
-    ranks = ranked.ranks["a"]
-    both = list(zip(lists(run), positives(qrels), strict=True))
-    assert ranks.tolist() == [ranking.index(row) + 1 if row in ranking else 0 for ranking, own in both for row in own]
-    recall = rows_of(rankings.recall([ranked], 13, DEPTH), "dataset a")
-    assert recall == {
-        str(depth): pytest.approx(np.mean([len(set(ranking[:depth]) & set(own)) / len(own) for ranking, own in both]))
-        for depth in (1, 5, 10, 20)
-    }
-    precision = average_precision(Hits.of(qrels, run))
-    np.testing.assert_allclose(np.bincount(query_of(qrels.offsets), rankings.loss(ranks, qrels)), 1 - precision)
-    missed = np.mean([sum(row not in ranking for row in own) / len(own) for ranking, own in both])
-    losses = rankings.losses([ranked], 13, DEPTH)
-    bands = rows_of(losses, "dataset a")
-    assert list(bands) == ["1 to 10", "11 to 25", "not retrieved"]
-    assert (sum(bands.values()), bands["not retrieved"]) == pytest.approx((1 - precision.mean(), missed))
-    assert rows_of(losses, "dataset empty") == {"1 to 10": 0, "11 to 25": 0, "not retrieved": pytest.approx(1)}
-    assert not ranked.ranks["empty"].any()
-
-
-@pytest.mark.parametrize("listed", [False, True])
-def test_recall_by_citations_is_of_the_positives_of_each_third(
-    ranked: PoolRankings, listed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = Corpus(ranked.pool.corpus.artifact)
-    counts = np.random.default_rng(5).integers(0, 9, PAPERS) if listed else np.zeros(PAPERS, np.int32)
-    monkeypatch.setitem(corpus.attributes, "n_inbound", counts)
-    monkeypatch.setattr(ranked.pool, "corpus", corpus)
-    cited = (counts if listed else np.diff(corpus.incoming.indptr))[ranked.qrels.rows]
-    bounds = rankings.thirds(cited)
-    classes = np.searchsorted(bounds, cited)
-    query, hit = query_of(ranked.qrels.offsets), ranked.ranks["a"] > 0
-    table = rankings.popularity([ranked], 13)
-    for place, value in enumerate(rows_of(table, "dataset a").values()):
-        of_query = [hit[(classes == place) & (query == number)] for number in range(QUERIES)]
-        assert value == pytest.approx(np.mean([hits.mean() for hits in of_query if len(hits)]))
-    assert f"least up to {bounds[0]}, middle up to {bounds[1]} citations" in table.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("counts", "bounds", "sizes"),
-    [([1, 2, 3, 4, 5, 6], [2, 4], [2, 2, 2]), ([0, 0, 0, 0, 9, 9], [0, 0], [4, 0, 2]), ([5] * 3, [5, 5], [3, 0, 0])],
-)
-def test_thirds_never_part_equal_counts(counts: list[int], bounds: list[int], sizes: list[int]) -> None:
-    found = rankings.thirds(np.array(counts))
-    assert (found, np.bincount(np.searchsorted(found, counts), minlength=3).tolist()) == (bounds, sizes)
-
-
-def test_precision_among_some_papers_is_that_of_cut_lists(ranked: PoolRankings) -> None:
-    kept = np.random.default_rng(1).random(PAPERS) < 0.4
-    found = analyses.precision_among(ranked.qrels, ranked.runs["b"], kept)
-    for ranking, own, value in zip(lists(ranked.runs["b"]), positives(ranked.qrels), found, strict=True):
-        left = [row for row in own if kept[row]]
-        expected = plain_precision([row for row in ranking if kept[row]], left) if left else np.nan
-        assert value == pytest.approx(expected, nan_ok=True)
-    assert not np.isnan(found).all()
-
-
-def test_matching_pairs_papers_of_one_stratum(ranked: PoolRankings) -> None:
-    """A stratum: with or without abstract, of the same three years, of like length."""
-    kinds: dict[str, list[np.ndarray]] = {}
-    for kind, kept in analyses.candidate_kinds(ranked, seed=13):
-        kinds.setdefault(kind, []).append(kept)
-    positive = np.isin(np.arange(PAPERS), ranked.qrels.rows)
-    attributes = ranked.pool.corpus.attributes
-    chars = attributes["title_chars"].astype(float) + attributes["abstract_chars"]
-    lengths = np.floor(2 * np.log2(chars)).tolist()
-    texts, years = kinds["with text"][0].tolist(), (attributes["year"] // 3).tolist()
-    strata = list(zip(texts, years, lengths, strict=True))
-
-    def counts(papers: np.ndarray) -> Counter[tuple[bool, int, float]]:
-        return Counter(strata[row] for row in np.flatnonzero(papers))
-
-    assert kinds["all"][0].all()
-    draws = list(zip(kinds["matched negatives"], kinds["random negatives"], strict=True))
-    assert len(draws) == analyses.MATCHED_DRAWS
-    for matched, drawn in draws:
-        assert counts(matched & positive) == counts(matched & ~positive) == counts(positive) & counts(~positive)
-        assert (matched & positive).sum() > 3
-        assert (drawn & positive).tolist() == (matched & positive).tolist()
-        assert drawn.sum() == matched.sum()
-    assert len({matched.tobytes() for matched, _ in draws}) > len(draws) / 2
-
-
-def test_matched_negatives_are_averaged_over_their_draws(ranked: PoolRankings) -> None:
-    precisions = analyses.precisions([ranked], seed=13)
-    plain = [
-        analyses.precision_among(ranked.qrels, ranked.runs["a"], kept)
-        for kind, kept in analyses.candidate_kinds(ranked, seed=13)
-        if kind == "matched negatives"
-    ]
-    table, _ = analyses.without_giveaways([ranked], precisions, "b", seed=13)
-    (row,) = table.frame.filter(candidates="dataset: matched negatives", column="a").to_dicts()
-    with np.errstate(invalid="ignore"):
-        expected = np.nanmean(np.stack(plain), axis=0)
-    assert row["value"] == pytest.approx(np.nanmean(expected))
-    assert row["low"] < row["value"] < row["high"]
-
-
-def test_correlations_of_winners_are_read_together(ranked: PoolRankings) -> None:
-    (table,) = analyses.winners([ranked], analyses.precisions([ranked], seed=13), "b")
-    known = table.frame.filter(pl.col("value").is_not_nan())
-    assert 0 < len(known) <= 10
-    assert "The intervals of the 10 correlations hold together" in table.notes[1]
-    gains = analyses.precisions([ranked], seed=13)["dataset"]
-    change = gains["all", "a"][0] - gains["all", "b"][0]
-    fact = analyses.query_facts(ranked)["shared words"]
-    (row,) = known.filter(fact="dataset: shared words", column="a").to_dicts()
-    assert (row["value"], row["low"], row["high"]) == pytest.approx(rank_correlation(change, fact, 1 - 0.05 / 10))
 
 
 def test_a_random_ranking_has_the_precision_of_chance() -> None:
@@ -204,7 +84,7 @@ def test_the_least_of_several_gains_is_covered() -> None:
     assert by_query.least([(0.1, 0.0, 0.2), (0.05, -0.2, 0.3)]) == (0.05, -0.2, 0.2)
 
 
-def test_marks_are_counted_once_a_paper(ranked: PoolRankings) -> None:
+def test_marks_are_counted_once_a_paper(ranked: Rankings) -> None:
     corpus = ranked.pool.corpus
     own = np.unique(ranked.qrels.rows)
     found = count_marks(corpus.attributes, own, ranked.pool.candidates)
@@ -251,24 +131,11 @@ def test_a_curve_of_the_form_is_recovered(form: str) -> None:
     assert predicted == pytest.approx((scores[3],) * 3)
 
 
-def test_facts_of_queries(ranked: PoolRankings) -> None:
-    found = analyses.query_facts(ranked)
-    corpus = ranked.pool.corpus
-    papers = corpus.take(np.arange(PAPERS), ["title", "abstract", "year"]).to_pylist()
-    for query, own in enumerate(positives(ranked.qrels)):
-        mine = analyses.words(f"{papers[query]['title']} {papers[query]['abstract']}")
-        theirs = [analyses.words(f"{papers[row]['title']} {papers[row]['abstract']}") for row in own]
-        assert found["shared words"][query] == pytest.approx(np.mean([len(mine & each) / len(mine) for each in theirs]))
-        years = [papers[row]["year"] for row in own]
-        assert found["age"][query] == pytest.approx(np.mean([2019 - year for year in years if year]))
-        assert found["positives"][query] == len(own)
-
-
-def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) -> None:
+def test_the_audit_finds_what_was_planted(ranked: Rankings, tmp_path: Path) -> None:
     corpus = ranked.pool.corpus
     file = tmp_path / "training.txt"
     file.write_text("\n".join([*corpus.ids(np.array([3, 20])), "unknown"]), encoding="utf-8-sig")
-    found = analyses.audit(ranked, analyses.training_papers([str(file)], corpus), 2018)
+    found = leakage.audit(ranked, in_lists([str(file)], corpus), 2018)
     rows = ranked.qrels.rows
     years = corpus.attributes["year"][rows]
     assert np.flatnonzero(found["queries trained on"]).tolist() == [3]
@@ -281,7 +148,7 @@ def test_the_audit_finds_what_was_planted(ranked: PoolRankings, tmp_path: Path) 
     assert (found["positives alike"] == ((rows == 20) & (query_of(ranked.qrels.offsets) == 0))).all()
     assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):
-        analyses.training_papers([str(tmp_path / "absent")], corpus)
+        in_lists([str(tmp_path / "absent")], corpus)
 
 
 def test_shares_have_wilsons_interval() -> None:

@@ -19,10 +19,10 @@ from pipeline.studies.large_scale.published import MEASURES, published, tables
 from tests.scores.cases import figure, made_up
 from tests.shared import SHARED
 
-GAPS = {
-    kind: {"papers": 4, "without_abstract": lacking, "without_year": 0, "few_references": 0}
-    for kind, lacking in (("positives", 2), ("negatives", 1))
-}
+MARKS = ("papers", "without_abstract", "without_year", "few_references")
+GAPS = {"field": None} | {f"positives_{mark}": n for mark, n in zip(MARKS, (4, 2, 0, 0), strict=True)}
+GAPS |= {f"negatives_{mark}": n for mark, n in zip(MARKS, (4, 1, 0, 0), strict=True)}
+POOLS = pl.DataFrame([GAPS], {"field": pl.String} | {name: pl.Int64 for name in GAPS if name != "field"})
 QUICK = Draws(resamples=20, permutations=20)
 
 
@@ -73,7 +73,7 @@ def test_the_figures_are_those_of_the_papers() -> None:
 def test_tables_have_the_layout_of_the_paper() -> None:
     systems = ["bm25:tuned", "scincl"]
     dataset = summary([(None, 200_000), (None, 2_000_000)])
-    (first,) = tables(dataset, {"dataset": GAPS, "Art": {}})
+    (first,) = tables(dataset, POOLS)
     assert first.name == "table-1"
     assert [(c.group, c.label) for c in first.columns] == [
         (size, label) for size in ("200k", "2M") for label in ("MAP", "NDCG", "R@30")
@@ -86,7 +86,7 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     assert (cell.value, cell.low, cell.high) == (row["value"], row["low"], row["high"])
     assert "without abstract 50.0% and 25.0%" in first.notes[-1]
     setups = [(field, 100_000) for field in MAG_FIELDS]
-    found = list(tables(summary(setups, samples=1), {}))
+    found = list(tables(summary(setups, samples=1), POOLS))
     assert [each.name for each in found] == ["table-2-100k", "table-7-100k", "table-8-100k"]
     assert [line.label for line in found[0].lines] == [*MAG_FIELDS, AVERAGE]
     assert found[0].lines[-1].summary
@@ -95,8 +95,8 @@ def test_tables_have_the_layout_of_the_paper() -> None:
     assert found[0].frame["published"].null_count() == 0
     assert "(" in str(found[0].lines[-1].values[0])
     two = summary([("Art", 50), ("Physics", 50)])
-    assert "(" not in str(next(tables(two, {})).lines[-1].values[0])
-    (alone,) = tables(dataset, {}, compared=False)
+    assert "(" not in str(next(tables(two, POOLS)).lines[-1].values[0])
+    (alone,) = tables(dataset, POOLS.clear(), compared=False)
     assert alone.frame["published"].null_count() == len(alone.frame)
     assert {str(value) for line in alone.lines for value in line.values if "(" in str(value)} == set()
     assert alone.notes == ("Percent [95% interval over queries].",)

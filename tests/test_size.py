@@ -1,0 +1,45 @@
+"""The size of each room of ``pipeline/``: a feature pays with lines. Ceilings only go down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PIPELINE = Path(__file__).parents[1] / "pipeline"
+LINES = {
+    ".": 487,
+    "cli": 3_428,
+    "train": 2_295,
+    "studies": 10_164,
+    "cluster": 600,
+    "scores": 5_413,
+    "stages": 3_962,
+    "exchange": 2_058,
+    "measure": 3_281,
+    "retrieve": 2_842,
+    "encode": 4_727,
+    "corpus": 2_395,
+    "sources": 5_300,
+    "core": 3_573,
+    "alias": 28,
+    "data": 6,
+}
+"""Lines of Python that a room may have, its tests apart; ``.`` is what lies beside the rooms."""
+
+
+def size(room: str) -> int:
+    """Return the number of lines of the modules of a room."""
+    modules = PIPELINE.glob("*.py") if room == "." else (PIPELINE / room).rglob("*.py")
+    return sum(len(module.read_text(encoding="utf-8").splitlines()) for module in modules)
+
+
+@pytest.mark.parametrize("room", LINES)
+def test_a_room_keeps_to_its_ceiling(room: str) -> None:
+    assert size(room) <= LINES[room], f"shorten pipeline/{room}: its ceiling is {LINES[room]:,} lines"
+
+
+def test_every_room_has_a_ceiling() -> None:
+    assert {path.parent.relative_to(PIPELINE).parts[:1] or (".",) for path in PIPELINE.rglob("*.py")} == {
+        (room,) for room in LINES
+    }
