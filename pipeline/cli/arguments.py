@@ -174,7 +174,7 @@ COMMANDS: Mapping[str, Command] = {
     "tune": Command(
         "choose k1 and b of BM25 on validation queries (90 points)",
         "commands:tune",
-        (*_pools(but="samples split"), _STRICT),  # a tuning sets them itself
+        (*_pools(but="split"), _STRICT),  # a tuning sets it itself
         _ON_CPU,
     ),
     "score": Command("score the rankings of the pools", "commands:score", _EVAL, cluster=True),

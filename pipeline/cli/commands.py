@@ -99,6 +99,8 @@ def score(options: argparse.Namespace) -> None:
 
 def tune(options: argparse.Namespace) -> None:
     """Tune BM25 for the selected pools; print and draw the grid of each."""
+    if "samples" in options.given:
+        say("--samples: a tuning is chosen on one draw of validation queries and candidates, and serves all samples")
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     artifacts = read.make(runner, tune_tasks(corpus, read.selection(options)), options, stores=True)

@@ -86,8 +86,9 @@ def _decimal(texts: Iterable[str]) -> tuple[str, str]:
         return "", ""
     if len(decimals) == len(commas) and not any("." in text for text in cells):
         return ".", ""
-    other = next((text for text in commas if text not in decimals), next((text for text in cells if "." in text), ""))
-    return "", f"{commas[0]!r} and {other!r} tell thousands and decimals apart no more"
+    first = decimals[0] if decimals else commas[0]
+    other = next((text for text in cells if text != first and (text not in decimals or "." in text)), commas[-1])
+    return "", f"{first!r} and {other!r}, which do not tell whether a comma is between thousands or before decimals"
 
 
 def sign_of_name(name: str) -> int:

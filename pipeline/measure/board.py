@@ -27,6 +27,9 @@ from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, b
 CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bh": benjamini_hochberg}
 ALPHA = 0.05
 
+_FEW = 10
+"""Units below which a remark says that there are few."""
+
 _NEAR = 0.3
 """Relative distance of a p-value from the level, in logarithms, within which 10,000 patterns may decide otherwise."""
 
@@ -109,6 +112,8 @@ class Board:
 
     def remarks(self) -> Iterator[str]:
         """Yield what limits the verdicts: too few units, bounds in place of p-values, verdicts near the level."""
+        if self.units < _FEW:
+            yield f"Few units ({self.units}): intervals and tests say little."
         if self.least_p >= ALPHA:
             units = "1 unit" if self.units == 1 else f"{self.units:,} units"
             yield f"{units} cannot show any difference: the least corrected p-value is {self.least_p:.2g}."

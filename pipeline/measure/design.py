@@ -25,7 +25,7 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import convert_fields
 from pipeline.measure.estimates import smallest_shown
 from pipeline.measure.measures import sign_of
-from pipeline.measure.permutation import PERMUTATIONS, permutations_of
+from pipeline.measure.permutation import PERMUTATIONS, least_p_value, permutations_of
 from pipeline.measure.resampling import sample_weights
 from pipeline.measure.statistics import (
     LEVEL,
@@ -49,6 +49,9 @@ Row = tuple[Any, ...]
 """Values of the columns ``row`` of a :class:`Design`."""
 
 _MEASURE = "measure"
+
+_TIE = 1e-9
+"""Differences up to it are ties: means of samples are rounded."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,8 @@ DIFFERENCE = {
 ``p`` is of the paired permutation test with so many ``permutations``, ``p_adjusted`` by Holm's correction over the
 ``tests`` of the family, ``p_equivalent`` of the test of equivalence within the margin. ``effect`` is
 :func:`pipeline.measure.statistics.standardised_effect`, ``error`` the standard error of the difference, and
-``detectable`` the smallest difference that these items show with power .8 at the level of Holm's first step. ``wins``
-counts the items on which the row is better.
+``detectable`` the smallest difference that these items show with power .8 at the level of Holm's first step, null if no
+test of the family can be significant. ``wins`` counts the items on which the row is better.
 """
 
 
@@ -404,12 +407,19 @@ def _differences(
         flips = {"permutations": draws.permutations, "tests": count}
         p_values[tests == count] = permutation_of_means(of_count, seed, units=units, **flips)
     error = standard_error(values, units)
-    shown = [smallest_shown(of_row, draws.alpha / count) for of_row, count in zip(error, tests, strict=True)]
+    drawn = sum(of.shape[1] for of in values.values()) if units is None else len({*chain(*units.values())})
+    shown = [
+        smallest_shown(of_row, draws.alpha / count)
+        if least_p_value(drawn, permutations) * count < draws.alpha
+        else np.nan
+        for of_row, count, permutations in zip(error, tests.tolist(), permutations, strict=True)
+    ]
     columns = {
         "difference": mean.value, "difference_low": mean.low, "difference_high": mean.high, "p": p_values,
         "p_adjusted": p_values, "tests": tests, "permutations": permutations,
         "p_equivalent": equivalence(values, draws.margin / 100, units) if draws.margin else None,
         "effect": standardised_effect(values, units), "error": error, "detectable": shown,
-        "wins": (gains > 0).sum(axis=1), "ties": (gains == 0).sum(axis=1), "losses": (gains < 0).sum(axis=1),
+        "wins": (gains > _TIE).sum(axis=1), "ties": (np.abs(gains) <= _TIE).sum(axis=1),
+        "losses": (gains < -_TIE).sum(axis=1),
     }  # fmt: skip
     return pl.DataFrame(columns, DIFFERENCE).with_columns(pl.col(pl.Float64).fill_nan(None))

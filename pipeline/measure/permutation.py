@@ -16,6 +16,9 @@ _FAMILY = 50
 _SMALL = 0.005
 """P-values below which the permutations of a large family are drawn."""
 
+_MANY = 10
+"""Multiple of the permutations, those of 500 tests, from which on p-values at the level err by a third."""
+
 _NEWTON_STEPS = 12
 
 EXACT_QUERIES = 13
@@ -121,6 +124,8 @@ def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
     """Return which sign patterns tests over such ``numbers`` of queries try, in words."""
     exact = {number: is_exact(number, permutations) for number in sorted(set(numbers))}
     drawn = [] if all(exact.values()) else [f"{permutations:,} sign flips, seed {seed}"]
+    if drawn and permutations > _MANY * PERMUTATIONS:
+        drawn.append("in so large a family, verdicts near the level depend on the seed")
     tried = " and ".join(f"2^{number}" for number, tries_all in exact.items() if tries_all)
     return "; ".join(drawn + [f"all {tried} sign patterns"] * bool(tried))
 

@@ -10,7 +10,7 @@ import polars as pl
 from pipeline.core.config import counted, format_count
 from pipeline.corpus.prefilter import describe_gaps, uneven_abstracts
 from pipeline.measure.design import RESAMPLED
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import MEASURES, parse_measures
 from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, provenance
@@ -41,7 +41,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _collection(table, runs) if own_queries else _pools(table),
         _fewer_samples(table),
         _missing(runs),
-        _unrated(table),
+        _unrated(table, runs),
         among_abstracts(table, runs),
         describe_gaps(map(gaps_of, pools.iter_rows(named=True))),
         _trained_on(runs),
@@ -154,15 +154,20 @@ def _missing(runs: pl.DataFrame) -> str:
     return " ".join(parts)
 
 
-def _unrated(table: pl.DataFrame) -> str:
-    """Return how many queries lack a document of the grade that a measure calls relevant."""
+def _unrated(table: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return how many queries lack a document of the grade that a measure calls relevant, and what grades gain."""
     counts = dict(table.group_by("measure", maintain_order=True).agg(pl.col("queries").max()).iter_rows())
-    most = max(counts.values())
+    judged = (runs["queries"] - runs["queries_without_positive"]).max()
+    most = max(*counts.values(), judged or 0)
+    parsed = {name: parse_measures(name)[0] for name in counts}
     parts = [
-        f"{name}: {most - count:,} of {most:,} queries without a document of grade {parsed.relevant} left out."
+        f"{name}: {most - count:,} of {most:,} queries without a document of grade {parsed[name].relevant} left out."
         for name, count in counts.items()
-        if (parsed := parse_measures(name)[0]).relevant > 1 and count < most
+        if parsed[name].relevant > 1 and count < most
     ]
+    if any(measure.relevant > 1 or measure.gains for measure in parsed.values()):
+        graded = [(name, measure) for name, measure in parsed.items() if MEASURES[measure.name].graded]
+        parts += [f"{name} gains {'2^grade - 1' if measure.gains else 'the grade'}." for name, measure in graded]
     return " ".join(parts)
 
 

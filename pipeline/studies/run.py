@@ -132,9 +132,13 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, results: R
     record = {"study": study.name, "recipe": canonical(recipe), "sources": list(results.sources)}
     record["provenance"] = provenance.describe()
     tables = [replace(table, source=source) for table in results.tables]
+    record["tables"] = [table.name for table in tables]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
+        for name in {*(files.read_json(folder / "study.json") or {}).get("tables", ())} - {*record["tables"]}:
+            for suffix in ("csv", "md", "tex"):
+                (folder / f"{file_name(name, kept='._-')}.{suffix}").unlink(missing_ok=True)
         for table in tables:
             for suffix, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
                 files.write_text(folder / f"{table.name}.{suffix}", render_table(table, form))

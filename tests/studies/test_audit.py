@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,6 @@ def test_a_plan(results: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--metric", "ndcg@5"], "no result is of the metric 'ndcg@5'"),
         (["--systems", "nobody"], "no system is called 'nobody'"),
         (["--family", "type"], "40 items are no tasks of MTEB"),
         (["--missing", "zero"], "missing must be"),
@@ -123,3 +123,161 @@ def test_what_cannot_be_one_board_is_refused(results: Path, tmp_path: Path) -> N
     assert "values must all be fractions or all percent, got at most 1 of b" in one_line_error(
         mdcr(tmp_path, "audit", str(mixed))
     )
+
+
+def board_of(tmp_path: Path, name: str, text: str, *words: str) -> dict[str, Any]:
+    """Write a file, audit it, and return its tables."""
+    (tmp_path / name).write_text(text)
+    return audit(tmp_path, str(tmp_path / name), *words)
+
+
+def means(tables: dict[str, Any]) -> dict[str, float]:
+    return {row["system"]: row["mean"] for row in tables["board"]}
+
+
+def items(tables: dict[str, Any]) -> list[str]:
+    return [row["item"] for row in tables["items"]]
+
+
+SPEECH = (
+    "model,Avg. WER,RTFx,Model size (B),Licence,Clean WER,Noisy WER\n"
+    "a,4,900,2,open,2,6\nb,5,-1,-1,closed,3,7\nc,6,40,1,open,3.5,8.5\n"
+)
+
+
+def test_columns_that_describe_systems_are_left_out_and_named(tmp_path: Path) -> None:
+    tables = board_of(tmp_path, "speech.csv", SPEECH)
+    assert items(tables) == ["Clean WER", "Noisy WER"]
+    assert means(tables) == pytest.approx({"a": 0.04, "b": 0.05, "c": 0.06})
+    assert [row["system"] for row in tables["board"]] == ["a", "b", "c"]  # lower is better, as the names say
+    assert tables["skipped"] == [
+        {"what": "speech.csv", "reason": "Avg. WER, RTFx, Model size (B), Licence: no items"}
+    ]  # fmt: skip
+    assert items(board_of(tmp_path, "speech.csv", SPEECH, "--items", "*WER")) == ["Clean WER", "Noisy WER"]
+    named = board_of(tmp_path, "speech.csv", SPEECH, "--items", "Avg. WER,Noisy WER")
+    assert items(named) == ["Avg. WER", "Noisy WER"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("model,t,u\na,52.0%,31\nb,51.0,0.5\n", {"a": 0.415, "b": 0.2575}),  # a column is percent, not a cell
+        ('model,x,t,u\na,"1,234",50.1,60\nb,"2,345",40.1,55\n', {"a": 0.5505, "b": 0.4755}),  # thousands
+        ("model,Coding,Maths\na,1380,1390\nb,1360,1350\n", {"a": 1385, "b": 1355}),  # Elo: as it is
+        ("model,clean,noisy,WER all\na,.05,1.2,0\nb,.06,1.4,0\n", None),
+        ("Results of today,,\n# by me, alone\nmodel,t,u\na,.5,.3\nb,.2,.1\n", {"a": 0.4, "b": 0.15}),
+        (",a,b\n251,.1,.2\n252,.3,.4\n", {"a": 0.2, "b": 0.3}),  # to_csv() of pandas
+    ],
+)
+def test_scales_are_decided_a_column(tmp_path: Path, text: str, expected: dict[str, float] | None) -> None:
+    if expected is None:
+        tables = board_of(tmp_path, "rates.csv", text, "--lower-is-better", "--items", "clean,noisy")
+        assert means(tables) == pytest.approx({"a": 0.625, "b": 0.73})
+        return
+    assert means(board_of(tmp_path, "board.csv", text)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "remedy"),
+    [
+        ("model,t,u,t2,u2,v\na,50,60,.5,.6,9\nb,40,20,.4,.2,8\n", "percent of t, u, v; fraction", ["--items=t,u,v"]),
+        ("model,Accuracy,F1,Hallucination rate\na,50,60,5\nb,40,20,4\n", "items must agree", ["--items=Accuracy,F1"]),
+        ("system,item,value\na,t,12\na,u,20\nb,t,.3\nb,u,.2\n", "at most 1 of b", ["--scale", "percent"]),
+        ("system,item,family,value\na,t,f,.1\na,u,f,.2\nb,t,f,.3\nb,u,f,.5\n", "two families", ["--family=none"]),
+        ("system,item,value\na,t,.1\na,u,.2\nb,t,.3\nb,u,.5\nc,x,.1\n", "got 0 of 3", ["--systems=a,b"]),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_a_remedy_that_works(tmp_path: Path, text: str, said: str, remedy: list[str]) -> None:
+    (tmp_path / "board.csv").write_text(text)
+    error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv")))
+    assert said in error
+    assert remedy[0].partition("=")[2] in error
+    assert audit(tmp_path, str(tmp_path / "board.csv"), *remedy)["board"]
+
+
+def test_a_metric_names_the_values_of_a_table_or_chooses(tmp_path: Path) -> None:
+    table = "system,item,map,ndcg@10\na,t,.1,.5\na,u,.2,.6\nb,t,.3,.3\nb,u,.4,.2\n"
+    assert means(board_of(tmp_path, "board.csv", table, "--metric", "MAP"))["a"] == pytest.approx(0.15)
+    assert means(board_of(tmp_path, "board.csv", table))["a"] == pytest.approx(0.55)
+    error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv"), "--metric", "ndcg@5"))
+    assert "no result is of the metric 'ndcg@5'" in error
+    assert means(board_of(tmp_path, "wide.csv", "model,t,u\na,.1,.2\nb,.3,.4\n", "--metric", "ndcg@5"))
+
+
+def test_numbers_that_may_be_thousands_or_decimals_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "board.csv").write_text("model;t;u\na;1,234;.5\nb;0,41;.4\n")
+    error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv")))
+    assert "which do not tell whether a comma is between thousands or before decimals" in error
+
+
+MARKDOWN = (
+    "# Results\n\n| Model | t | u |\n|:--|--:|--:|\n| [a](http://x) | **60.5** | 30.0 (±1) |\n| b | 50.5† | 20.0 |\n"
+)
+LATEX = r"""\begin{tabular}{lcccc}
+ & \multicolumn{2}{c}{nDCG@10} & \multicolumn{2}{c}{R@100} \\ \cmidrule(lr){2-3}
+Method & t & u & t & u \\ \midrule
+a \cite{x} & \textbf{60.5} & 30.0 {\small $\pm$ 1} & 90 & 80 \\
+b & 50.5$^{\dagger}$ & \underline{20.0} & 70 & 60 \\ \bottomrule
+\end{tabular}"""
+DATASETS = r"""\begin{tabular}{l|cc}
+Model ($\rightarrow$) & \multicolumn{2}{c}{Lexical} \\
+Dataset ($\downarrow$) & a & b \\ \midrule
+t & 0.605 & 0.505 \\ u & 0.300 & 0.200 \\ \midrule
+Avg. Performance & & -10\% \\ \end{tabular}"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("x.md", MARKDOWN), ("x.tex", LATEX), ("y.tex", DATASETS)])
+def test_tables_of_papers(tmp_path: Path, name: str, text: str) -> None:
+    tables = board_of(tmp_path, name, text)
+    assert {system[-1]: mean for system, mean in means(tables).items()} == pytest.approx({"a": 0.4525, "b": 0.3525})
+    assert items(tables) == ["t", "u"]
+    if name == "x.tex":
+        assert means(board_of(tmp_path, name, text, "--metric", "R@100"))["a"] == pytest.approx(0.85)
+
+
+def test_a_unit_is_a_query_of_its_collection(tmp_path: Path) -> None:
+    """Two collections with queries 1 to 12, each in a folder with qrels.txt."""
+    for task in ("one", "two"):
+        folder = tmp_path / "results" / task
+        folder.mkdir(parents=True)
+        (folder / "qrels.txt").write_text("".join(f"{query} 0 {task}{query} 1\n" for query in range(1, 13)))
+        for system, place in (("good@10", 1), ("good@100", 3)):
+            lines = [
+                f"{query} Q0 {task + str(query) if rank == place else f'x{rank}'} {rank} {10 - rank} x\n"
+                for query in range(1, 13)
+                for rank in (1, 2, 3)
+            ]
+            (folder / f"{system}.run").write_text("".join(lines))
+    tables = audit(tmp_path, str(tmp_path / "results"))
+    assert [row["system"] for row in tables["board"]] == ["good@10", "good@100"]
+    assert [row["collection"] for row in tables["items"]] == ["one"] * 12 + ["two"] * 12
+    assert len({row["unit"] for row in tables["items"]}) == 24
+    assert tables["board"][1]["letters"] == "b"
+
+
+def test_tables_of_another_audit_do_not_stay(results: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "runs/reports/audit"
+    audit(tmp_path, str(results), "--plan", "5")
+    assert (folder / "plan.csv").exists()
+    audit(tmp_path, str(results))
+    assert not [*folder.glob("plan.*")]
+    assert (folder / "board.csv").exists()
+
+
+def test_what_is_hostile_is_named_and_the_rest_goes_on(results: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / "board.csv").write_bytes(results.read_bytes())
+    (folder / "empty.jsonl").write_text('{"system": "a", "item": "x", "value": {}}\n' * 2)
+    (folder / "bomb.json.gz").write_bytes(gzip.compress(b"[" + b"[]," * 8_000_000 + b"[]]"))
+    (folder / "long.csv").write_text(f'system,item,value\na,"{"x" * 45_000_000}",.5\n')
+    many = pl.DataFrame({"system": ["a"], "item": ["x"], "value": [0.5]})
+    many.select(pl.all().repeat_by(3_000_000).explode()).write_parquet(folder / "many.parquet")
+    tables = audit(tmp_path, str(folder), "--memory", "512M")
+    assert len(tables["board"]) == 4
+    named = {Path(row["what"]).name: row["reason"] for row in tables["skipped"]}
+    assert named.keys() == {"empty.jsonl", "bomb.json.gz", "long.csv", "many.parquet"}
+    assert all("512 MiB of memory" in named[name] for name in ("bomb.json.gz", "long.csv", "many.parquet"))
+    for plan in ("nan", "inf", "-1", "1e308"):
+        error = one_line_error(mdcr(tmp_path, "audit", str(results), "--plan", plan))
+        assert "--plan must be a difference above 0" in error

@@ -98,6 +98,8 @@ def _of_metric(found: Found, requested: str) -> tuple[pl.DataFrame, str]:
         elif values.is_empty():
             raise InputError("no run can be scored", found.skipped[-1])
     names = values["metric"].unique().sort().to_list()
+    if requested and names == [MAIN]:  # a table that does not say what its values are
+        values, names = values.with_columns(metric=pl.lit(requested)), [requested]
     metric = requested or (MAIN if MAIN in names else _DEFAULT if _DEFAULT in names else names[0])
     if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
         raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
