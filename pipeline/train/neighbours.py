@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import threadpoolctl  # type: ignore[import-untyped]
+import threadpoolctl
 
 from pipeline.core.files import replacing
 from pipeline.core.order import best

@@ -112,7 +112,7 @@ def test_vectors_are_those_of_cogdl(tmp_path: Path, name: str, version: int) -> 
 
 
 def test_other_folders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="oagbert must have the folder of its weights"):
+    with pytest.raises(InputError, match="OAG-BERT must have the folder of its weights"):
         registry.resolve("oagbert")
     folder = save(tmp_path / "folder", 2)
     with pytest.raises(InputError, match="must hold OAG-BERT 1 with a vocab.txt, got 2"):
