@@ -99,11 +99,11 @@ def cached(hub: str, revision: str, layout: Layout = MODEL) -> Checkpoint | None
         folder = Path(snapshot_download(hub, revision=revision, local_files_only=True))
     except (HFValidationError, LocalEntryNotFoundError):
         return None
-    static = layout is MODEL and shape.first_module(folder)[0] == shape.STATIC  # it has no configuration
-    complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and (
-        static or (_home(folder, layout) / layout.config).is_file()
-    )
-    return Checkpoint(hub, folder.name, folder, layout) if complete and _has_tokenizer(folder, layout) else None
+    with shape.reading(folder):
+        static = layout is MODEL and shape.first_module(folder)[0] == shape.STATIC  # it has no configuration
+        described = static or (_home(folder, layout) / layout.config).is_file()
+        complete = re.fullmatch(r"[0-9a-f]{40}", folder.name) and described and _has_tokenizer(folder, layout)
+    return Checkpoint(hub, folder.name, folder, layout) if complete else None
 
 
 @contextlib.contextmanager

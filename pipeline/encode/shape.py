@@ -38,8 +38,9 @@ def read(path: Path) -> Any:
         json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error})", AGAIN) from error
-    if not isinstance(values, kind := list if path.name == MODULE_FILE and path.is_file() else dict):
-        raise InputError(f"{path} must hold a {kind.__name__}, got {str(values)!r:.80}", AGAIN)
+    kind, words = (list, "a list") if path.name == MODULE_FILE and path.is_file() else (dict, "an object")
+    if not isinstance(values, kind):
+        raise InputError(f"{path} must hold {words}, got {json.dumps(values):.80}", AGAIN)
     layers = values.get("num_hidden_layers") if isinstance(values, dict) else None
     if isinstance(layers, int) and layers > _LAYERS:
         raise InputError(f"{path} must have at most {_LAYERS:,} layers, got {layers:,}", AGAIN)

@@ -256,7 +256,7 @@ def test_a_peft_adapter_is_read_over_its_base(tmp_path: Path, configured: bool) 
     assert registry.resolve(str(folder)).identity != model.identity
     if configured:
         shutil.copy(base / "model.safetensors", folder)
-        with pytest.raises(InputError, match="beside the weights of a whole model"):
+        with pytest.raises(InputError, match="a PEFT adapter beside model.safetensors"):
             registry.resolve(str(folder))
         (folder / "model.safetensors").unlink()
     (folder / "sentence_bert_config.json").write_text("{}")
