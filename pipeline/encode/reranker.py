@@ -64,22 +64,26 @@ class CrossEncoder(Network):
         return self.finish(self.prepare(pairs))
 
     def prepare(self, pairs: Sequence[Pair]) -> Tokens:
-        """Return the tokens of pairs, of which the longer text is cut first."""
-        types = list[list[int]]()
-        tokens = Tokens([], [[(0, 1)]] * len(pairs), [], types)
-        for start in range(0, len(pairs), _AT_A_TIME):  # the tokenizer keeps truncated tokens during a call
+        """Return the tokens of pairs, truncated as ``longest_first``.
+
+        The tokenizer does not truncate: it would also return each overflow of one text with each of the other.
+        """
+        ids, types, max_length = list[list[int]](), list[list[int]](), self._model.max_length
+        for start in range(0, len(pairs), _AT_A_TIME):
             block = pairs[start : start + _AT_A_TIME]
             encoding = self._tokenizer(
                 [self._model.prompt + pair.query for pair in block],
                 [pair.paper for pair in block],
-                truncation=True,
-                max_length=self._model.max_length,
                 return_attention_mask=False,
+                verbose=False,
             )
-            tokens.ids.extend(encoding["input_ids"])
-            types.extend(encoding.get("token_type_ids", ()))
-            tokens.cut.extend(bool(encoded.overflowing) for encoded in encoding.encodings)
-        return tokens
+            for index, token_ids in enumerate(encoding["input_ids"]):
+                positions = _longest_first(encoding.sequence_ids(index), max_length)
+                ids.append([token_ids[position] for position in positions])
+                if "token_type_ids" in encoding:
+                    types.append([encoding["token_type_ids"][index][position] for position in positions])
+        truncated = [len(tokens) >= max_length for tokens in ids]
+        return Tokens(ids, [[(0, 1)]] * len(pairs), truncated, types)
 
 
 class MaxSim:
@@ -136,3 +140,23 @@ def _encode(encode: Callable[[list[str]], list[Any]], texts: Sequence[str]) -> l
     distinct = list(dict.fromkeys(texts))
     vectors = dict(zip(distinct, encode(distinct), strict=True))
     return [vectors[text] for text in texts]
+
+
+def _longest_first(text_of_token: Sequence[int | None], length: int) -> list[int]:
+    """Return the positions of the tokens that the truncation strategy ``longest_first`` keeps of a pair.
+
+    ``text_of_token`` is 0 or 1; None for special tokens, which stay.
+    """
+    sizes = text_of_token.count(0), text_of_token.count(1)
+    room = length - text_of_token.count(None)
+    if sum(sizes) <= room:
+        return list(range(len(text_of_token)))
+    shorter = min(*sizes, room // 2)
+    remaining = [shorter, room - shorter] if sizes[0] <= sizes[1] else [room - shorter, shorter]
+    positions = []
+    for position, text in enumerate(text_of_token):
+        if text is None or remaining[text] > 0:
+            positions.append(position)
+        if text is not None:
+            remaining[text] -= 1
+    return positions
