@@ -271,6 +271,8 @@ def test_a_query_without_a_paper_of_the_grade_is_left_out_or_zero(
     assert main(words) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "map(rel=2): 1 of 3 queries without a document of grade 2 left out." in printed
+    (alone,) = tables(evaluate(run, qrels, measures="map(rel=2)"), ["map(rel=2)"])
+    assert any(note.startswith("map(rel=2): 1 of 3 queries without") for note in alone.notes)
     assert "all 2^2 and 2^3 sign patterns" in printed
     assert main([*words, "--no-positive=zero"]) == 0
     assert "Queries without a positive, counted as 0: 1." in " ".join(capsys.readouterr().out.split())
