@@ -18,7 +18,7 @@ LINES = {
     "exchange": 2_058,
     "measure": 3_281,
     "retrieve": 2_842,
-    "encode": 4_727,
+    "encode": 4_717,
     "corpus": 2_395,
     "sources": 5_300,
     "core": 3_573,

@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.resources import Resources
 from pipeline.core.text import Sentences
 from pipeline.corpus.reader import Text
 from pipeline.encode.base import Composite, Encoded, in_order, totals
 from pipeline.encode.kinds import Aspire
-from pipeline.encode.model import Model, Role
+from pipeline.encode.model import Role
 from pipeline.encode.tokenise import Span, Tokens
 
 _ABBREVIATIONS = frozenset(
@@ -95,11 +94,6 @@ class SentencesEncoder(Composite):
         batches = list(self._parts[0].finish(sentences))
         positions, vectors = in_order(batches, self.dimension)
         yield Encoded(np.repeat(np.arange(len(counts)), counts)[positions], vectors, len(counts), *totals(batches))
-
-
-def load_sentences(model: Model, _fit: None, resources: Resources) -> SentencesEncoder:
-    """Load the text encoder of a model of kind ``sentences``."""
-    return SentencesEncoder([part.load(None, resources) for part in model.parts])
 
 
 def split_sentences(text: str) -> list[str]:

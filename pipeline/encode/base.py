@@ -88,10 +88,10 @@ class Encoder(ABC):
 
 
 class Composite(Encoder):
-    """An encoder made of others; its dimension is that of the first."""
+    """An encoder made of those of a model's parts; its dimension is that of the first."""
 
-    def __init__(self, parts: Sequence[Encoder]) -> None:
-        self._parts = parts
+    def __init__(self, model: Model, _fit: None, resources: Resources) -> None:
+        self._parts: list[Encoder] = [part.load(None, resources) for part in model.parts]
 
     @property
     def dimension(self) -> int:
@@ -111,14 +111,14 @@ class MeanEncoder(Composite):
         InputError: their dimensions differ.
     """
 
-    def __init__(self, parts: Sequence[Encoder]) -> None:
-        dimensions = [part.dimension for part in parts]
+    def __init__(self, model: Model, _fit: None, resources: Resources) -> None:
+        super().__init__(model, None, resources)
+        dimensions = [part.dimension for part in self._parts]
         if len(set(dimensions)) != 1:
             raise InputError(
                 f"vectors of {' and '.join(map(str, dimensions))} components cannot be averaged",
                 "Choose encoders of one dimension",
             )
-        super().__init__(parts)
 
     def prepare(self, texts: Sequence[Text], role: Role = "paper") -> list[Any]:
         """Return the input of each encoder."""
@@ -131,11 +131,6 @@ class MeanEncoder(Composite):
         vectors: Matrix = np.stack([vectors for _, vectors in ordered]).mean(axis=0, dtype=np.float32)
         tokens, padded, truncated = zip(*map(totals, batches), strict=True)
         yield Encoded(ordered[0][0], vectors, len(vectors), sum(tokens), sum(padded), max(truncated))
-
-
-def load_mean(model: Model, _fit: None, resources: Resources) -> MeanEncoder:
-    """Load the parts of a model of kind ``mean``."""
-    return MeanEncoder([part.load(None, resources) for part in model.parts])
 
 
 def totals(batches: Sequence[Encoded]) -> tuple[int, int, int]:

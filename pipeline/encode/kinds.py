@@ -260,7 +260,7 @@ class Oagbert(Pretrained):
 class Mean(Model):
     """The mean of several encoders' vectors (:class:`pipeline.encode.base.MeanEncoder`)."""
 
-    kind, loader, accelerated = "mean", "pipeline.encode.base:load_mean", True
+    kind, loader, accelerated = "mean", "pipeline.encode.base:MeanEncoder", True
     parts: tuple[Model, ...] = ()
 
 
@@ -269,7 +269,7 @@ class Mean(Model):
 class Sentences(Model):
     """One vector a sentence by a text encoder; ``sentences`` is the version of the sentence-splitting rule."""
 
-    kind, loader, locators = "sentences", "pipeline.encode.aspire:load_sentences", ("encoder",)
+    kind, loader, locators = "sentences", "pipeline.encode.aspire:SentencesEncoder", ("encoder",)
     accelerated = multi_vector = True
     encoder: Model
     sentences: Positive = 1

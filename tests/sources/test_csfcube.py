@@ -11,10 +11,12 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.aspire import SentencesEncoder, split_sentences
+from pipeline.encode.aspire import split_sentences
+from pipeline.encode.kinds import Sentences
 from pipeline.sources.csfcube import Csfcube
-from tests.encode.stub import StubEncoder
+from tests.encode.stub import Stub
 from tests.studies.facets.collection import QUERIES, annotations, document, edit, write
 
 Build = Callable[[Any], Artifact]
@@ -101,7 +103,7 @@ def test_sentences_stay_as_given(folder: Path, build: Build) -> None:
     assert corpus.query_texts.column("text")[place].as_py() == "We w1 w2. They w3."
     (query,) = corpus.ad_hoc(np.array([place]))
     assert split_sentences(query.title) == ["We w1 w2. They w3."]
-    encoder = SentencesEncoder([StubEncoder(4)])
+    encoder = Sentences(encoder=Stub(dimension=4)).load(None, Resources())
     assert [len(encoder.encode([text], role)) for text, role in ((texts["0"], "paper"), (query, "query"))] == [3, 1]
 
 
