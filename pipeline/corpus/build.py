@@ -57,7 +57,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         raise InputError(
             f"a corpus must have a paper, got none from {counted(total.read, 'record')}"
             f"{f' (dropped: {reasons})' if reasons else ''}",
-            "Check the input; mdcr corpus --allow-empty accepts an empty corpus",
+            "Give files of this --source whose records have an id; --allow-empty accepts an empty corpus",
         )
     unreadable = _check_readable(total, release)
     examples = total.examples[:_MAX_EXAMPLES]

@@ -7,6 +7,7 @@ Titles and comments before a header are skipped.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import itertools
 import re
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError
+from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.sources.content import MAX_LINE, read_text
 from pipeline.sources.records import Tally
@@ -100,13 +102,20 @@ class _Seen:
 
 def dialect_of(tally: Tally, *, spaces: bool = False) -> Dialect:
     """Return the dialect of a table; ``spaces``: white space may separate its cells."""
-    path = tally.path
+    stat = given(tally.path).stat()
+    stamp = stat.st_size, stat.st_mtime_ns
+    return _decided(tally.path, stamp, tally.allow_truncated, of_papers=tally.of_papers, spaces=spaces)
 
+
+@functools.lru_cache(maxsize=1024)
+def _decided(
+    path: Path, _stamp: tuple[int, int], allow_truncated: bool | None, *, of_papers: bool, spaces: bool
+) -> Dialect:
     def lines(seen: _Seen) -> Iterator[str]:
-        return seen.lines_of(path, tally.allow_truncated, tally.of_papers)
+        return seen.lines_of(path, allow_truncated, of_papers)
 
-    scored = dict[Dialect, int]()
     usual = "\t" if ".tsv" in path.suffixes else ""
+    scored = dict[Dialect, int]()
     for separator in _candidates([*itertools.islice(lines(_Seen()), _MAX_BEFORE)], usual, spaces=spaces):
         seen = _Seen()
         dialect, score, bad = _scored(Dialect(separator), lines(seen))
