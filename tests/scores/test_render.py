@@ -12,7 +12,6 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.fields import MAG_FIELDS
 from pipeline.exchange.frames import as_csv
 from pipeline.measure.design import Draws
 from pipeline.scores.frames import load_runs
@@ -129,28 +128,6 @@ def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     notes = " ".join(tables_of(many, summarise(many))[0].notes)
     assert "Parameters: bm25 tuned to k1=0.9, b=0.75 (Art, Medicine), tuned to k1=1.3, b=0.75 (Physics)." in notes
     assert "Parameters" not in " ".join(tables_of(dense, summarise(dense))[0].notes)
-
-
-def test_notes_give_the_published_figures_of_pools_of_their_kind() -> None:
-    values = {"map": [0.5, 0.25], "ndcg": [0.5, 0.25]}
-    systems = ("bm25", "scincl:compute=bfloat16", "scincl:pooling=mean", "aspire-cs")
-
-    def notes(*setups: tuple[str | None, int]) -> str:
-        scores = pl.concat(
-            [scored(system, values, field=field, size=size) for field, size in setups for system in systems]
-        )
-        (table, *_) = tables_of(scores, summarise(scores))
-        return " ".join(note for note in table.notes if note.startswith("Published"))
-
-    assert notes((None, 200_000), (None, 2_000_000), (None, 40_000)) == (
-        "Published, on the papers' own releases: scincl:compute=bfloat16 dataset-200k.map 42.5, "
-        "dataset-200k.ndcg 75.2, dataset-2M.map 21.6, dataset-2M.ndcg 60.0."
-    )
-    assert notes(*((field, 100_000) for field in MAG_FIELDS)) == (
-        "Published, on the papers' own releases: scincl:compute=bfloat16 fields.map 28.7, fields.ndcg 63.1; "
-        "aspire-cs fields.map 26.7, fields.ndcg 61.8."
-    )
-    assert notes((None, 40_000)) == notes(("Art", 200_000)) == notes(*((field, 9_000) for field in MAG_FIELDS)) == ""
 
 
 def test_blocks_keep_groups_together() -> None:
