@@ -15,6 +15,7 @@ from pipeline.exchange.cells import (
     FRACTION,
     PERCENT,
     POINTS,
+    Floats,
     Numbers,
     mean_of_others,
     numbers_of,
@@ -175,7 +176,11 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
         role: next((names[known] for known in spellings if known in names), None) for role, spellings in _ROLES.items()
     }
     for role in ("item", "group"):
-        if (head := found[role]) and (of := numbers_of(frame[head])) and (of.values % 1 != 0).any():
+        if (
+            (head := found[role])
+            and (of := numbers_of(frame[head]))
+            and (of.values[~np.isnan(of.values)] % 1 != 0).any()
+        ):
             found[role] = None  # a column of values
     item = found["item"] or found["group"]
     of_roles = [head for role, head in found.items() if head and role != "value"]
@@ -203,11 +208,11 @@ def _long(frame: pl.DataFrame, numbers: Numbers, found: _Roles, reading: Reading
     columns = {role: pl.lit(None) if head is None else pl.col(head) for role, head in roles.items()}
     columns |= {
         "system": pl.lit(name) if found["system"] is None else columns["system"],
-        "value": pl.lit(numbers.values),
+        "value": pl.lit(pl.Series(numbers.values, nan_to_null=True)),
     }
     typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items() if role in columns)
     typed = typed.with_columns(
-        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN), percent=numbers.percent
+        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN), percent=pl.Series(numbers.percent)
     )
     spelled = {metric: in_our_spelling(metric) for metric in typed["metric"].unique()}
     typed = _without_sums(typed.with_columns(pl.col("metric").replace(spelled)).drop_nulls("value"), reading)
@@ -220,7 +225,9 @@ def _long(frame: pl.DataFrame, numbers: Numbers, found: _Roles, reading: Reading
         rates = typed.filter(metric=metric) if reading.is_rate(metric) else part  # decided together: small ones are few
         is_rate = reading.is_rate(what)
         scale = (
-            FRACTION if metric.startswith(JUDGED) else scale_of(rates["value"], rates["percent"], may_exceed=is_rate)
+            FRACTION
+            if metric.startswith(JUDGED)
+            else scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=is_rate)
         )
         if not by_item or _is_item(first, reading):
             parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(what), pl.Int8)))
@@ -241,7 +248,7 @@ def _by_metric(
     for head, of_head in numbers.items():
         if head not in left and not of_head.problem:
             metric = pl.lit(head)
-            table = frame.with_columns(_metric=metric, _value=of_head.values)
+            table = frame.with_columns(_metric=metric, _value=pl.Series(of_head.values, nan_to_null=True))
             parts.append(_long(table, of_head, found | {"metric": "_metric", "value": "_value"}, reading, name))
     if not parts:
         raise InputError(f"{reading.file} must have numbers, {_got(frame)}", METHOD)
@@ -259,7 +266,7 @@ def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, readi
         last = max(("item", "system"), key=lambda role: _last(_ITEM_WORDS if role == "item" else _SYSTEM_WORDS, before))
         named = [last]
     is_item = first in (found["item"], found["group"]) or named == ["item"]
-    is_index = index and first in numbers and numbers[first].values.n_unique() == len(frame) and not texts
+    is_index = index and first in numbers and len({*numbers[first].values.tolist()}) == len(frame) and not texts
     if (is_item or is_index) and not found["system"]:
         return _items_down(frame, first, numbers, found, reading)
     system = found["system"] or next((head for head in texts if _SYSTEM_WORDS.fullmatch(head)), None)
@@ -274,12 +281,16 @@ def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, readi
     systems, named_metric = _named_apart(frame[system], reading), {head: _metric_in(head) for head in items}
     if not all(metric for metric, _ in named_metric.values()):
         named_metric = {head: (MAIN, head.strip()) for head in items}
-    parts = []
-    for head, (of, scale) in items.items():
-        metric, item = named_metric[head]
-        facts = {"item": item or reading.file, "metric": metric, "value": of.values, "scale": scale}
-        parts.append(pl.DataFrame({"system": systems, **facts}).with_columns(sign=pl.lit(sign_of_name(head), pl.Int8)))
-    return _completed(pl.concat(parts).filter(~pl.col("system").str.contains(f"^{_SUMS.pattern}$")))
+    of_items = {
+        "metric": [named_metric[head][0] for head in items],
+        "item": [named_metric[head][1] or reading.file for head in items],
+        "scale": [scale for _, scale in items.values()],
+        "sign": pl.Series([sign_of_name(head) for head in items], dtype=pl.Int8),
+        "value": pl.Series([of.values for of, _ in items.values()]),
+    }
+    values = pl.DataFrame(of_items).with_columns(system=pl.lit(systems).implode()).explode("system", "value")
+    values = values.with_columns(pl.col("value").fill_nan(None)).drop_nulls("system")
+    return _completed(values.filter(~pl.col("system").str.contains(f"^{_SUMS.pattern}$")))
 
 
 def _metric_in(head: str) -> tuple[str, str]:
@@ -317,14 +328,14 @@ def _items_down(
     if not systems:
         raise InputError(f"{reading.file} must have a column for each system, {_got(frame)}", METHOD)
     names = frame[item].cast(pl.String).str.strip_chars().str.replace(r"^(\d+)\.0$", "$1")
-    facts = {"item": names, "group": frame[group].cast(pl.String) if group else "",
-             "family": frame[found["family"]].cast(pl.String) if found["family"] else None}  # fmt: skip
-    values = pl.concat([
-        pl.DataFrame({"system": head.strip(), **facts, "value": of.values, "percent": of.percent},
-                     {"system": pl.String, "item": pl.String, "group": pl.String, "family": pl.String,
-                      "value": pl.Float64, "percent": pl.Boolean})
+    family = frame[found["family"]].cast(pl.String) if found["family"] else pl.lit(None, pl.String)
+    facts = pl.select(item=names, group=frame[group].cast(pl.String) if group else pl.lit(""), family=family)
+    values = pl.concat(
+        facts.with_columns(
+            system=pl.lit(head.strip()), value=pl.Series(of.values, nan_to_null=True), percent=pl.Series(of.percent)
+        )
         for head, of in systems.items()
-    ])  # fmt: skip
+    )
     values = _without_sums(values.drop_nulls("value"), reading)
     of_tasks = (
         bool(_ITEM_WORDS.fullmatch(item)) and item.casefold() not in _QUERY and values["item"].n_unique() <= _QUERIES
@@ -334,7 +345,7 @@ def _items_down(
         first = str(part["item"][0])
         sign = sign_of_name(first) if of_tasks else 0
         rates = values if reading.rates else part
-        scale = scale_of(rates["value"], rates["percent"], may_exceed=reading.rates or sign < 0)
+        scale = scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=reading.rates or sign < 0)
         if not of_tasks or _is_item(first, reading):
             parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign, pl.Int8)))
     if not parts:
@@ -358,10 +369,10 @@ def _items_across(
             reading.note(f"{head} has {cell!r}, which is no number and counts as missing")
         kept[head] = of, scale_of(of.values, of.percent)
     if rates := {head: of for head, (of, _) in kept.items() if reading.is_rate(head)}:  # together: small ones are few
-        every = pl.concat([of.values for of in rates.values()]), pl.concat([of.percent for of in rates.values()])
+        every = [np.concatenate([of[part] for of in rates.values()]) for part in (0, 1)]
         scale = scale_of(*every, may_exceed=True)
         kept |= {head: (of, scale) for head, of in rates.items()}
-    of_means = mean_of_others(np.stack([of.values.to_numpy() for of, _ in kept.values()], axis=1)) if kept else None
+    of_means = mean_of_others(np.stack([of.values for of, _ in kept.values()], axis=1)) if kept else None
     if of_means is not None and not reading.is_named(head := list(kept)[of_means]):
         reading.note(f"{head}: the mean of the other columns")
         del kept[head]
@@ -389,10 +400,10 @@ def _describes(head: str, *, sums: bool = False) -> bool:
     return not name or any(pattern.fullmatch(name) for pattern in _NO_ITEM)
 
 
-def _is_outside(values: pl.Series, scale: str) -> bool:
+def _is_outside(values: Floats, scale: str) -> bool:
     """Return whether a column is outside of the range of fractions and percent, or has -1 for what is unknown."""
-    negative = values.filter(values < 0)
-    return scale == POINTS or (scale == PERCENT and not negative.is_empty() and bool((negative == -1).all()))
+    negative = values[values < 0]
+    return scale == POINTS or (scale == PERCENT and len(negative) > 0 and bool((negative == -1).all()))
 
 
 def _is_item(name: str, reading: Reading) -> bool:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from pipeline.core.text import number
 from pipeline.sources.tables import NULLS
+
+Floats = npt.NDArray[np.float64]
 
 FRACTION, PERCENT, POINTS = "fraction", "percent", "points"
 """Scales of a column: from 0 to 1, from 0 to 100, or neither, such as Elo or words a second."""
@@ -34,6 +40,9 @@ _GAINS = re.compile(
 )
 
 
+_MOST_PERCENT = 1_000
+"""Error rates in percent up to which a column is one."""
+
 _ROWS = 3
 """Least rows and columns in which the mean of others is told."""
 
@@ -42,38 +51,40 @@ class Numbers(NamedTuple):
     """The numbers of a column.
 
     Attributes:
-        values: float64, null where there is none.
-        percent: whether a cell has a percent sign.
+        values: float64 ``[rows]``, NaN where there is none.
+        percent: whether a cell has a percent sign, bool ``[rows]``.
         odd: cells that are no number.
         problem: why the column cannot be read as a whole; empty if it can.
     """
 
-    values: pl.Series
-    percent: pl.Series
-    odd: Sequence[str]
+    values: Floats
+    percent: npt.NDArray[np.bool_]
+    odd: Sequence[str] = ()
     problem: str = ""
 
 
 def numbers_of(column: pl.Series) -> Numbers | None:
     """Return the numbers of a column of texts or numbers; None if most cells are something else."""
+    none = np.zeros(len(column), bool)
     if column.dtype.is_numeric():
-        return Numbers(column.cast(pl.Float64).fill_nan(None), pl.repeat(False, len(column), eager=True), ())
+        return Numbers(column.cast(pl.Float64).to_numpy(), none)
     if column.dtype != pl.String:
         return None
-    text = column.str.strip_chars(" *_`")
-    given = text.is_not_null() & ~text.str.to_lowercase().is_in(MISSING)
-    plain = text.cast(pl.Float64, strict=False)
-    if (plain.is_not_null() == given).all() and given.any():
-        return Numbers(plain.fill_nan(None), pl.repeat(False, len(text), eager=True), ())
-    found = [_CELL.fullmatch(cell) if is_given else None for cell, is_given in zip(text, given, strict=True)]
-    odd = [cell for cell, match, is_given in zip(text, found, given, strict=True) if is_given and match is None]
-    if not given.any() or 2 * len(odd) >= given.sum():
+    cells = [cell and cell.strip(" *_`") for cell in column.to_list()]
+    cells = [None if cell is None or cell.casefold() in MISSING else cell for cell in cells]
+    given = [cell for cell in cells if cell is not None]
+    with contextlib.suppress(ValueError):  # numbers alone
+        return (
+            Numbers(np.array([math.nan if cell is None else number(cell) for cell in cells]), none) if given else None
+        )
+    found = [cell and _CELL.fullmatch(cell) for cell in cells]
+    odd = [cell for cell, match in zip(cells, found, strict=True) if cell is not None and not match]
+    if 2 * len(odd) >= len(given):
         return None
-    texts = [match and match["number"].replace("−", "-") for match in found]
+    texts = [match["number"].replace("−", "-") if match else "" for match in found]
     decimal, problem = _decimal(filter(None, texts))
-    read = [text and float(text.replace(",", decimal)) for text in texts] if not problem else [None] * len(texts)
-    percent = [bool(match and match["percent"]) for match in found]
-    return Numbers(pl.Series(read, dtype=pl.Float64), pl.Series(percent, dtype=pl.Boolean), odd, problem)
+    read = [float(text.replace(",", decimal)) if text and not problem else math.nan for text in texts]
+    return Numbers(np.array(read), np.array([bool(match and match["percent"]) for match in found]), odd, problem)
 
 
 def _decimal(texts: Iterable[str]) -> tuple[str, str]:
@@ -96,23 +107,24 @@ def sign_of_name(name: str) -> int:
     return -1 if _ERRORS.fullmatch(name.strip()) else 1 if _GAINS.fullmatch(name.strip()) else 0
 
 
-def scale_of(values: pl.Series, percent: pl.Series, *, may_exceed: bool = False) -> str:
+def scale_of(values: Floats, percent: npt.NDArray[np.bool_], *, may_exceed: bool = False) -> str:
     """Return the scale of a column, or ``percent and fraction`` if some cells alone have percent signs.
 
     ``may_exceed``: of an error rate, values over 1 may be fractions; then the median decides.
     """
-    sizes = values.abs()
-    most = float(sizes.max() or 0)
+    known = ~np.isnan(values)
+    sizes, percent = np.abs(values[known]), percent[known]
+    most = sizes.max(initial=0)
     if percent.any():
-        bare = sizes.filter(~percent & (sizes > 0))
-        mixed = not bare.is_empty() and bare.max() <= 1 < (sizes.filter(percent).min() or 0)
+        bare = sizes[~percent & (sizes > 0)]
+        mixed = len(bare) and bare.max() <= 1 < sizes[percent].min()
         return f"{PERCENT} and {FRACTION}" if mixed else PERCENT
-    if may_exceed:
-        return FRACTION if float(sizes.median() or 0) <= 1 else PERCENT if most <= 1_000 else POINTS
+    if may_exceed and len(sizes):
+        return FRACTION if np.median(sizes) <= 1 else PERCENT if most <= _MOST_PERCENT else POINTS
     return FRACTION if most <= 1 + 1e-9 else PERCENT if most <= 100 + 1e-9 else POINTS
 
 
-def mean_of_others(columns: np.ndarray) -> int | None:
+def mean_of_others(columns: Floats) -> int | None:
     """Return the column, float64 ``[rows, columns]``, that is the rounded mean of all others in three rows or more."""
     known = columns[~np.isnan(columns).any(axis=1)]
     count = columns.shape[1]

@@ -42,8 +42,8 @@ def separated(text: str, separators: str) -> tuple[Grid, int]:
 
     def rows(separator: str) -> Grid:
         quoted = separator != "\t" or all(line.count('"') % 2 == 0 for line in kept)
-        quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-        return [*csv.reader(kept, delimiter=separator, skipinitialspace=True, quoting=quoting)]
+        quote = '"' if quoted else None
+        return [*csv.reader(kept, delimiter=separator, skipinitialspace=True, quotechar=quote)]
 
     def fit(separator: str) -> tuple[int, int]:
         widths = Counter(line.count(separator) for line in kept[:2000])

@@ -357,7 +357,7 @@ def _share(content: Mapping[str, Mapping[str, Any]]) -> float:
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a record without nested ones: ``{"pass@1": {"humaneval": 80}}`` has ``pass@1 humaneval``."""
-    flat = {}
+    flat = dict[str, Any]()
     for name, value in record.items():
         flat |= _flat(value, f"{prefix}{name} ") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return flat

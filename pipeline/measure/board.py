@@ -108,7 +108,7 @@ class Board:
     @property
     def least_p(self) -> float:
         """The smallest p-value that a pair can have after the correction, at most 1."""
-        return min(2.0 ** (1 - self.units) * (self.pairs if self.correction == "holm" else 1), 1.0)
+        return min(math.ldexp(2.0, -self.units) * (self.pairs if self.correction == "holm" else 1), 1.0)
 
     def remarks(self) -> Iterator[str]:
         """Yield what limits the verdicts: too few units, bounds in place of p-values, verdicts near the level."""
@@ -245,7 +245,7 @@ def _sharing(known: npt.NDArray[np.bool_], names: Sequence[str]) -> str:
     most = max(blocks, key=lambda block: (block.sum() > 1, known[block].all(axis=0).sum() * block.sum()), default=None)
     if most is None or most.sum() < 2:
         return "Give results of more items"
-    chosen = ",".join(name.replace(",", "?") for name, is_in in zip(names, most, strict=True) if is_in)
+    chosen = ",".join(names[system].replace(",", "?") for system in np.flatnonzero(most))
     return f"Choose systems that share items, such as --systems='{chosen}'"
 
 

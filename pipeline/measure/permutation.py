@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -111,7 +112,7 @@ def least_p_value(queries: int, permutations: int) -> float:
 
     Of few queries, drawn patterns repeat the observed one or its opposite, which 2 of ``2**queries`` are.
     """
-    exact = min(2.0 / 2**queries, 1.0)
+    exact = float(min(math.ldexp(2.0, -queries), 1.0))
     return exact if is_exact(queries, permutations) else max(exact, 1 / (permutations + 1))
 
 

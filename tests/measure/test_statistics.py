@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats._resampling import BootstrapResult
 
 from pipeline.core.errors import InputError
-from pipeline.measure.permutation import paired_permutation
+from pipeline.measure.permutation import least_p_value, paired_permutation
 from pipeline.measure.statistics import (
     bootstrap_means,
     confidence_interval,
@@ -177,3 +177,11 @@ def test_the_permutations_grow_with_the_family() -> None:
     family = paired_permutation(changes, seed=1, tests=2_000)
     assert 2_000 * usual[0] > 0.05 > 2_000 * family[0] == 2_000 / 400_001
     assert family[1:].tolist() == usual[1:].tolist()
+
+
+def test_the_least_p_value_of_few_queries_is_that_of_all_patterns() -> None:
+    """Drawn patterns repeat the observed one and its opposite, 2 of ``2**queries``."""
+    assert least_p_value(2, 10_000) == 0.5
+    assert least_p_value(14, 10_000_000) == 2 / 2**14
+    assert least_p_value(14, 10_000) == 2 / 2**14
+    assert least_p_value(5_000, 10_000) == 1 / 10_001

@@ -240,11 +240,10 @@ def _standing(frame: pl.DataFrame, notes: Sequence[str], scale: str) -> Table:
     factor = 1 if scale == POINTS else 100
 
     def cell(row: Mapping[str, Any], name: str) -> Cell | None:
-        of = 100 if name == "borda" else factor
-        ends = [
-            None if row[f"{name}{end}"] is None else row[f"{name}{end}"] * of / 100 for end in ("", "_low", "_high")
-        ]
-        return None if ends[0] is None else Cell(*ends, best=name == "mean" and row["rank"] == 1)
+        shown = (100 if name == "borda" else factor) / 100
+        value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
+        ends = (None, None) if low is None else (low * shown, high * shown)
+        return None if value is None else Cell(value * shown, *ends, best=name == "mean" and row["rank"] == 1)
 
     lines = [
         TableRow(row["system"], (
