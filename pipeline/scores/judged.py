@@ -39,7 +39,7 @@ _NOTE = (
 _FEW = (
     f"Fewer than {FEWEST} queries are judged in full: too few to conclude, so estimates have no interval.",
     f"Fewer than {ENOUGH} queries are judged in full: intervals of a system may be too narrow. With 20 judged queries, "
-    "89 to 98% of them held the true value in simulations (docs/judging.md).",
+    "92 to 97% of them held the true value in simulations (docs/judging.md).",
 )
 
 
