@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -13,47 +12,22 @@ from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus
 from pipeline.measure.design import Draws
 from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts, figures
 from pipeline.scores.findings import findings
-from pipeline.scores.labels import labelled
 from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Chart, Part, Series
 from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
-from pipeline.scores.store import runs_of
 from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, Form, Value, percent, points
-from pipeline.stages.chain import Evaluation
-from pipeline.stages.selection import Selection
 from pipeline.studies.base import StudyFigure, StudyResult
 from pipeline.studies.pools import OwnPool
 from pipeline.studies.scored import check_baseline as check_baseline
 from pipeline.studies.scored import named_by as named_by
-
-
-def scored_runs(workspace: Workspace, recipe: Any, *, together: bool = False) -> pl.DataFrame:
-    """Return the labelled rankings of a recipe's pools by its systems, columns :data:`pipeline.scores.frames.RUNS`.
-
-    The recipe has ``corpus``, ``systems`` (comma-separated), ``depth``, ``selections`` of pools, and ``measures`` if
-    more than the default ones are scored. For ``together`` see :func:`pipeline.scores.labels.labelled`.
-    """
-    evaluations = _evaluations(workspace, recipe, recipe.selections)
-    return labelled(runs_of(workspace.runner, evaluations), together=together)
-
-
-def _evaluations(workspace: Workspace, recipe: Any, selections: Sequence[Selection]) -> list[Evaluation]:
-    corpus = find_corpus(workspace.root, recipe.corpus or None)
-    settings = {"depth": recipe.depth, "measures": getattr(recipe, "measures", None)}
-    return [
-        evaluation
-        for selection in selections
-        for evaluation in workspace.evaluations(selection.pools(corpus), recipe.systems, **settings)
-    ]
 
 
 def pool_result(

@@ -6,7 +6,6 @@ The layout is ``mdcr_SPLIT.json`` (candidate ids by field, query id and type) an
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,8 @@ from pipeline.core.config import digest, file_name
 from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.manifest import Counts
-from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import POOLS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import table, write_pool
 from pipeline.corpus.reader import Corpus
@@ -31,7 +28,7 @@ from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.measure.statistics import Floats
 from pipeline.retrieve.base import Ranking
-from pipeline.studies.common import ExternalPoolConfig
+from pipeline.studies import kit
 
 Rows = npt.NDArray[np.int64]
 
@@ -102,14 +99,6 @@ SCHEMA = pa.schema(
 """``lists.arrow`` of a pool: the candidates of each query (its position in the pool) with their type."""
 
 
-@dataclass(frozen=True)
-class ListsConfig(ExternalPoolConfig):
-    """Settings of a pool of lists: their digest, and the number of candidates of the longest one."""
-
-    lists: str = ""
-    longest: int = 0
-
-
 _CHANCE_DRAWS = 100
 """Random orders of each list; over some hundred queries, the mean is exact to a few hundredths of a point."""
 
@@ -161,19 +150,12 @@ class Lists:
 
 
 def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> Task:
-    """Return the task of the pool of one field of a benchmark; the corpus has all papers of the lists."""
-    config = ListsConfig(
-        field=field,
-        size=len(set().union(*map(candidates_of, lists.values()))),
-        queries=len(lists),
-        seed=0,
-        split="validation" if split == "val" else "test",
-        drop_same_title=False,
-        lists=digest(lists),
-        longest=max(len(candidates_of(by_type)) for by_type in lists.values()),
-    )
+    """Return the task of the pool of one field of a benchmark; the corpus has all papers of the lists.
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    Its settings have the digest of the ``lists``, and the number of candidates of the ``longest`` one.
+    """
+
+    def build(inputs: Inputs, out: Workdir) -> Counts:
         entries = [
             (query, paper, name) for query, types in lists.items() for name, ids in types.items() for paper in ids
         ]
@@ -188,7 +170,18 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
         query = np.searchsorted(query_rows, [row_of[query] for query in owners])
         return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], types)
 
-    return Task("pool", 1, POOLS, f"{corpus.manifest.slug}-{field_name(field)}", config, {"corpus": corpus}, run)
+    return kit.own_pool(
+        f"{corpus.manifest.slug}-{field_name(field)}",
+        build,
+        {"corpus": corpus},
+        own={"lists": digest(lists), "longest": max(len(candidates_of(by_type)) for by_type in lists.values())},
+        field=field,
+        size=len(set().union(*map(candidates_of, lists.values()))),
+        queries=len(lists),
+        seed=0,
+        split="validation" if split == "val" else "test",
+        drop_same_title=False,
+    )
 
 
 def field_name(field: str) -> str:

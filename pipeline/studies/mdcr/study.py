@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from pipeline.api import Workspace, selection
+from pipeline.api import selection
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.settings import required
@@ -21,13 +22,11 @@ from pipeline.corpus.prefilter import prefilter
 from pipeline.corpus.queries import choose_queries
 from pipeline.corpus.reader import Corpus
 from pipeline.data import DATA
-from pipeline.scores.tables import frame_table
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, parse_systems
 from pipeline.stages.titles import stored_names
 from pipeline.stages.tune import Tuning, tune_task
-from pipeline.studies.base import StudyResult, old_study
-from pipeline.studies.common import require_made
+from pipeline.studies import kit
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.lists import SPLITS
@@ -72,19 +71,46 @@ class Recipe:
         return SamplingConfig(self.seed, self.positives, self.negatives, self.top)
 
 
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the tunings of BM25, the rankings of every field's pools, then the benchmark."""
-    if recipe.tune:
-        corpus = find_corpus(workspace.root, recipe.corpus or None)
-        pools, _ = field_pools(workspace, corpus, recipe.selections)
-        yield [tune_task(corpus, pool_of["val"]) for pool_of in pools.values()]
-    fields, task = benchmark(workspace, recipe)
+NEEDS = (
+    "Its recipe is for the corpus of mdcr demo. On a corpus of yours: --corpus=NAME; for the paper's, "
+    "--recipe=mdcr_paper, first mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"
+)
+
+
+@kit.study("mdcr", "build the MDCR benchmark", Recipe, needs=NEEDS)
+def mdcr(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
+    """Return the Jaccard indexes of the systems, the counts, the datasheet and the files."""
+    corpus = kit.corpus_of(workspace, recipe).artifact
+    fields, task = yield from benchmark(workspace, recipe)
     yield [ranking for field in fields for ranking in field.rankings.values()]
-    yield [task]
+    (artifact,) = yield [task]
+    counts, names = artifact.manifest.counts, stored_names(recipe.systems)
+    pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
+    columns = {"system": pl.String, "other": pl.String, "jaccard": pl.Float64}
+    mirrored = [(other, system, value) for system, other, value in pairs]
+    cells = [*((name, name, None) for name in names), *pairs, *mirrored]
+    matrix = pl.DataFrame(cells, columns, orient="row").pivot("other", index="system", values="jaccard")
+    matrix = matrix.with_columns(mean=pl.mean_horizontal(*names))
+    rows = [(name, str(value)) for name, value in counts.items() if isinstance(value, int)]
+    rows += [(f"left out: {field}", reason) for field, reason in counts["fields_left_out"].items()]
+    count_table = pl.DataFrame(rows, schema=["count", "value"], orient="row")
+    note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
+    jaccard = pl.DataFrame(pairs, columns, orient="row")
+    shown = {name: kit.figure(name, None, None, spec=".3f", scale=1) for name in matrix.columns[1:]}
+    title = "Jaccard index of the systems' top negatives"
+    tables = [
+        kit.table("jaccard", title, jaccard, "{system}", shown, [note], rows=matrix),
+        kit.table("counts", "What the benchmark has", count_table, "{count}", {"value": "{value}"}),
+    ]
+    copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
+    files = {"datasheet.md": datasheet(artifact, corpus, recipe)}
+    return kit.Report(tables, sources=[corpus.name, artifact.name], files=files, copies=copies)
 
 
-def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings], Task]:
-    """Return the rankings of both splits of each field with enough papers, and the task of the benchmark."""
+def benchmark(
+    workspace: kit.Workspace, recipe: Recipe
+) -> Generator[Sequence[Task], Any, tuple[list[FieldRankings], Task]]:
+    """Tune BM25; return the rankings of both splits of each field with enough papers, and the task of the benchmark."""
     for system in parse_systems(recipe.systems):
         message = f"systems must rank both splits, got {system.name}"
         if system.is_weighted:
@@ -98,13 +124,16 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
             f"a benchmark must have a field with enough papers, got none ({next(iter(left_out.values()), 'no field')})",
             "Ask for fewer queries or another --year; --recipe=mdcr_small is for small corpora",
         )
+    tuned = {}
+    if recipe.tune:
+        made = yield [tune_task(corpus, pool_of["val"]) for pool_of in pools.values()]
+        tuned = dict(zip(pools, map(Tuning.of, made), strict=True))
     systems, model_negatives = (tuple(stored_names(names)) for names in (recipe.systems, recipe.model_negatives))
     field_rankings = []
     for split in SPLITS:
         for field, pool_of in pools.items():
             named = recipe.systems
-            if recipe.tune:
-                tuning = Tuning.of(require_made(workspace, tune_task(corpus, pool_of["val"])))
+            if tuning := tuned.get(field):
                 named = re.sub(r"\bbm25\b(?!:)", f"bm25:k1={tuning.k1:g},b={tuning.b:g}", named)
             evaluations = workspace.evaluations(pool_of[split], named, depth=recipe.depth, tunings=())
             rankings = zip(systems, (evaluation.ranking for evaluation in evaluations), strict=True)
@@ -114,7 +143,7 @@ def benchmark(workspace: Workspace, recipe: Recipe) -> tuple[list[FieldRankings]
 
 
 def field_pools(
-    workspace: Workspace, corpus: Artifact, selections: Sequence[Selection]
+    workspace: kit.Workspace, corpus: Artifact, selections: Sequence[Selection]
 ) -> tuple[dict[str, Mapping[str, Task]], dict[str, str]]:
     """Return the pools of each field with enough queries, by split, and the reason why each other field is left out.
 
@@ -141,30 +170,6 @@ def field_pools(
     return pools, left_out
 
 
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the Jaccard indexes of the systems, the counts, the datasheet and the files."""
-    artifact = workspace.runner.make(benchmark(workspace, recipe)[1])
-    corpus, counts = find_corpus(workspace.root, recipe.corpus or None), artifact.manifest.counts
-    pairs = [(*pair.split("|"), value) for pair, value in counts["jaccard"].items()]
-    columns = {"system": pl.String, "other": pl.String, "jaccard": pl.Float64}
-    jaccard, names = pl.DataFrame(pairs, columns, orient="row"), stored_names(recipe.systems)
-    mirrored = [(other, system, value) for system, other, value in pairs]
-    cells = [*((name, name, None) for name in names), *pairs, *mirrored]
-    matrix = pl.DataFrame(cells, columns, orient="row").pivot("other", index="system", values="jaccard")
-    matrix = matrix.with_columns(mean=pl.mean_horizontal(*names))
-    rows = [(name, str(value)) for name, value in counts.items() if isinstance(value, int)]
-    rows += [(f"left out: {field}", reason) for field, reason in counts["fields_left_out"].items()]
-    count_table = pl.DataFrame(rows, schema=["count", "value"], orient="row")
-    note = f"Negatives of systems are drawn from: {', '.join(counts['model_negatives'])}."
-    tables = [
-        frame_table("jaccard", "Jaccard index of the systems' top negatives", jaccard, [note], 3, matrix),
-        frame_table("counts", "What the benchmark has", count_table),
-    ]
-    copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
-    files = {"datasheet.md": datasheet(artifact, corpus, recipe)}
-    return StudyResult(tables, sources=[corpus.name, artifact.name], files=files, copies=copies)
-
-
 def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
     """Return the datasheet in Markdown: content, recipe, licence, limits and checksums of the benchmark."""
     counts, source = benchmark.manifest.counts, corpus.manifest.config["source"]
@@ -186,11 +191,3 @@ def datasheet(benchmark: Artifact, corpus: Artifact, recipe: Recipe) -> str:
         left_out=left_out,
         file_rows=file_rows,
     )
-
-
-NEEDS = (
-    "Its recipe is for the corpus of mdcr demo. On a corpus of yours: --corpus=NAME; for the paper's, "
-    "--recipe=mdcr_paper, first mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"
-)
-
-STUDY = old_study("mdcr", "build the MDCR benchmark", Recipe, batches, results, needs=NEEDS)

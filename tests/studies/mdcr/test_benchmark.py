@@ -72,9 +72,17 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return root, mdcr_json(root, "study", "mdcr", *settings)
 
 
+def planned(workspace: Any) -> tuple[Any, Any]:
+    """Return the rankings of a benchmark that is not tuned, and its task."""
+    with pytest.raises(StopIteration) as end:
+        next(benchmark(workspace, recipe()))
+    rankings, task = end.value.value
+    return rankings, task
+
+
 def artifact_of(root: Path) -> Artifact:
     workspace = interface.open(root)
-    return workspace.runner.make(benchmark(workspace, recipe())[1])
+    return workspace.runner.make(planned(workspace)[1])
 
 
 def test_lists_keep_their_rules(built: tuple[Path, dict[str, Any]]) -> None:
@@ -141,7 +149,7 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
     workspace, first = interface.open(root), artifact_of(root)
     shutil.rmtree(first.path)
     assert artifact_of(root).manifest.outputs == first.manifest.outputs
-    parts, task = benchmark(workspace, recipe())
+    parts, task = planned(workspace)
     lists = read_lists(first.path, "test")
     for change in ({"seed": 14}, {"redraw": 1}):
         config = dataclasses.replace(task.config, drawing=dataclasses.replace(task.config.drawing, **change))
@@ -155,7 +163,7 @@ def test_bytes_follow_the_seed(built: tuple[Path, dict[str, Any]]) -> None:
 @pytest.mark.parametrize("built", [1], indirect=True)
 def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
-    parts, task = benchmark(interface.open(root), recipe())
+    parts, task = planned(interface.open(root))
     test = next(part for part in parts if part.split == "test")
     both = benchmark_task(find_corpus(root, "tiny"), [dataclasses.replace(test, split="val"), test], task.config)
     with pytest.raises(InputError, match=f"every validation query of {test.field} is a test query"):
@@ -184,10 +192,10 @@ def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, An
 @pytest.mark.java
 def test_a_tuning_in_the_workspace_leaves_the_benchmark_as_it_is(tmp_path: Path) -> None:
     crowded(tmp_path, 2)
-    before = benchmark(interface.open(tmp_path), recipe())[1].id
+    before = planned(interface.open(tmp_path))[1].id
     result = mdcr(tmp_path, *flags("tune --field Medicine --size 200 --queries 6"))
     assert result.returncode == 0, result.stderr
-    assert benchmark(interface.open(tmp_path), recipe())[1].id == before
+    assert planned(interface.open(tmp_path))[1].id == before
 
 
 @pytest.mark.java
