@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_842,
     "encode": 4_717,
     "corpus": 2_395,
-    "sources": 5_300,
+    "sources": 5_309,
     "core": 3_573,
     "alias": 28,
     "data": 6,

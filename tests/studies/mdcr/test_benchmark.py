@@ -72,10 +72,10 @@ def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return root, mdcr_json(root, "study", "mdcr", *settings)
 
 
-def planned(workspace: Any) -> tuple[Any, Any]:
+def planned(workspace: Any, of: Recipe | None = None) -> tuple[Any, Any]:
     """Return the rankings of a benchmark that is not tuned, and its task."""
     with pytest.raises(StopIteration) as end:
-        next(benchmark(workspace, recipe()))
+        next(benchmark(workspace, of or recipe()))
     rankings, task = end.value.value
     return rankings, task
 
@@ -207,7 +207,7 @@ def test_bm25_gives_negatives_by_the_parameters_tuned_on_val(tmp_path: Path) -> 
     assert plan.returncode == 0, plan.stderr
     mdcr_json(tmp_path, "study", "mdcr", *words)
     opened = interface.open(tmp_path)
-    fields, _ = benchmark(opened, read_recipe(find("mdcr").default_recipe, Recipe, settings))
+    fields, _ = planned(opened, read_recipe(find("mdcr").default_recipe, Recipe, settings))
     tuned = {}
     for path in (tmp_path / "runs" / "tunings").glob("*/manifest.json"):
         manifest = json.loads(path.read_text())
