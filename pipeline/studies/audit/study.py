@@ -229,6 +229,8 @@ def _units(values: pl.DataFrame, families: pl.DataFrame, family: str) -> pl.Seri
         raise InputError(f"{len(unknown)} items are no tasks of MTEB, such as {unknown[0]!r}", "Write --family=none")
     if family == "none":
         return own
+    if family == "auto" and column and len({known.get(("", item), item) for item in values["item"]}) == 1:
+        return own  # one type of tasks: the question is then other tasks of this type
     keys = zip(values["group"] if not column else [""] * len(values), values["item"], own, strict=True)
     return pl.Series([
         known.get((group, item), _PARTS if tasks and item.startswith(_PARTS) else unit) for group, item, unit in keys
