@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import re
 from collections import Counter
@@ -42,6 +43,7 @@ _LISTS = (list, set)
 
 _DEFAULTS = Options()
 
+_fields = functools.cache(msgspec.structs.fields)
 _Odd = Callable[[str, Any], None]
 
 _T = TypeVar("_T")
@@ -189,7 +191,7 @@ def convert_record(values: Any, kind: type[_T], tally: Tally) -> _T:
 
 def _convert_fields(values: Mapping[str, Any], kind: Any, odd: _Odd, odd_first: _Odd) -> Any:
     found = {}
-    for position, field in enumerate(msgspec.structs.fields(kind)):
+    for position, field in enumerate(_fields(kind)):
         value, name = values.get(field.encode_name), field.encode_name
         if not _is_missing(value):
             found[name] = _convert_value(value, field.type, name, odd if position else odd_first)
