@@ -128,7 +128,8 @@ def pyserini(folder: Path, pooling: str, length: int, device: str, compute: str)
 def ours(folder: Path, pooling: str, length: int, device: str, compute: str) -> Encode:
     options = f"template=title-sep-abstract,pooling={pooling},max_length={length},normalise=false,compute={compute}"
     resources = Resources(workers=torch.get_num_threads(), device=device)
-    return registry.resolve(f"{folder}:{options}").load(None, resources).encode
+    encode: Encode = registry.resolve(f"{folder}:{options}").load(None, resources).encode
+    return encode
 
 
 class Contender:

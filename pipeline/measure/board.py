@@ -245,7 +245,7 @@ def _sharing(known: npt.NDArray[np.bool_], names: Sequence[str]) -> str:
     most = max(blocks, key=lambda block: (block.sum() > 1, known[block].all(axis=0).sum() * block.sum()), default=None)
     if most is None or most.sum() < 2:
         return "Give results of more items"
-    chosen = ",".join(names[system].replace(",", "?") for system in np.flatnonzero(most))
+    chosen = ",".join(names[system].replace(",", "?") for system in np.flatnonzero(most).tolist())
     return f"Choose systems that share items, such as --systems='{chosen}'"
 
 

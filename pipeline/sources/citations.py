@@ -82,11 +82,11 @@ def _pairs(row: dict[str, Any], names: Mapping[str, str], tally: Tally) -> Itera
         raise InputError(f"{place} must hold ids, got objects", f"Write them a line: {lines_command(tally.path, row)}")
     if not {names["citing"], names["cited"]} <= {*row}:
         return columns.items()
-    citing, cited = (columns[names[end]] for end in ("citing", "cited"))
-    if len(citing) != len(cited):
-        what = f"{place} must have as many citing as cited ids, got {len(citing):,} and {len(cited):,}"
+    first, second = (columns[names[end]] for end in ("citing", "cited"))
+    if len(first) != len(second):
+        what = f"{place} must have as many citing as cited ids, got {len(first):,} and {len(second):,}"
         raise InputError(what, "Write the file again")
-    return zip(citing, cited, strict=True)
+    return zip(first, second, strict=True)
 
 
 def _ends(row: Mapping[str, Any], names: Mapping[str, str], place: str) -> tuple[str, str]:

@@ -327,7 +327,8 @@ def run_processes(fit: Callable[[], dict[str, Any]], processes: int) -> dict[str
         ended = elastic_launch(LaunchConfig(nproc_per_node=processes, **local), _run)(fit, quiet())
     except ChildFailedError as error:
         raise StageError(f"a process of the training failed: {error.get_first_failure()[1].message}") from error
-    return dict(ended)[0]
+    first: dict[str, Any] = dict(ended)[0]
+    return first
 
 
 def _run(fit: Callable[[], dict[str, Any]], is_quiet: bool) -> dict[str, Any]:

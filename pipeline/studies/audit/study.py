@@ -244,8 +244,8 @@ def _standing(frame: pl.DataFrame, notes: Sequence[str], scale: str) -> Table:
     def cell(row: Mapping[str, Any], name: str) -> Cell | None:
         shown = (100 if name == "borda" else factor) / 100
         value, low, high = (row[f"{name}{end}"] for end in ("", "_low", "_high"))
-        ends = (None, None) if low is None else (low * shown, high * shown)
-        return None if value is None else Cell(value * shown, *ends, best=name == "mean" and row["rank"] == 1)
+        low, high = (None, None) if low is None else (low * shown, high * shown)
+        return None if value is None else Cell(value * shown, low, high, best=name == "mean" and row["rank"] == 1)
 
     lines = [
         TableRow(row["system"], (

@@ -42,7 +42,7 @@ What is unknown of one part is unknown of the system."""
 _BITS = {"float32": 32, "float16": 16, "bfloat16": 16, "int8": 8, "binary": 1}
 
 
-Costs = dict[str, Any]
+Costs = Mapping[str, Any]
 """The costs of a system, :data:`COSTS`, and ``training``: :class:`pipeline.encode.known.Training` of each part."""
 
 
@@ -50,7 +50,7 @@ def costs(roots: Sequence[Path], benchmarks: Iterable[Benchmark]) -> dict[str, C
     """Return the costs of each system, from the first benchmark that has it."""
     finder = Sources(roots)
     licences = {model.name: model.licence for model in known.known_models()}
-    found = {}
+    found = dict[str, Costs]()
     for system, ranking_names in _sources_of(benchmarks).items():
         parts = [_facts(part, finder) for part in _parts_of(ranking_names, finder)]
         encoders = [part for part in parts if part["model"]]
