@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 _FLOAT = re.compile(r"([0-9]+)\.0")
 _BRACKETS = re.compile(
-    r"(?:np\.)?(?:array\()?[\[({](.*?)[\])}](?:, dtype=[\w.]+)?\)?|(?:c|list|character|integer|numeric)\((.*)\)",
+    r"(?:np\.)?(?:array\()?[\[({](.*?)[\])}](?:, dtype=[\w.]+)?\)?|(?:c|list)\((.*)\)"
+    r"|(?:character|integer|numeric|logical)\(0\)",
     re.DOTALL,
 )
 """A list of Python, NumPy, JSON or a database; or of R."""
@@ -104,7 +105,7 @@ def written_items(cell: str) -> list[Any] | str:
             pass
         else:
             return [value for value in values if value is not None and not isinstance(value, list | dict)]
-    inner = written[1] if written[1] is not None else written[2]
+    inner = written[1] or written[2] or ""
     if "'" not in inner and '"' not in inner:
         return inner
     found = _QUOTED.findall(inner)
