@@ -116,7 +116,6 @@ def _systems(
 
 
 _STRICT = _own(some(VARIOUS, "strict"))
-_MADE = (_own(some(VARIOUS, "strict slice")),)
 _SCORED = (*_systems(" ".join(name for name in RANKED if name != "allow_unknown")), _STRICT)
 _SHOWN = Group("how scores are shown", some(DISPLAY, of=("last", "table")))
 _OF_CHOICE = (
@@ -159,17 +158,17 @@ COMMANDS: Mapping[str, Command] = {
     "embed": Command(
         "embed the papers of the pools",
         "commands:chain",
-        (*_systems("engine", required=True), *_MADE),
+        (*_systems("engine", required=True), _STRICT),
         cluster=True,
     ),
     "index": Command(
         "build the indexes of the pools",
         "commands:chain",
-        (*_systems("engine bm25_engine", required=True), *_MADE),
+        (*_systems("engine bm25_engine", required=True), _STRICT),
         cluster=True,
     ),
     "search": Command(
-        "rank the candidates of the pools", "commands:chain", (*_systems(required=True), *_MADE), cluster=True
+        "rank the candidates of the pools", "commands:chain", (*_systems(required=True), _STRICT), cluster=True
     ),
     "tune": Command(
         "choose k1 and b of BM25 on validation queries (90 points)",

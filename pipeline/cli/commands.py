@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
-from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.task import Slice, Task
+from pipeline.core.task import Task
 from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
 from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
 from pipeline.scores.render import render_table
@@ -55,26 +53,7 @@ def chain(options: argparse.Namespace) -> None:
     for evaluation in read.evaluations(options, runner):
         upto = {"embed": evaluation.embed, "index": evaluation.index or evaluation.embed}
         tasks += upto.get(options.command, (evaluation.ranking,))
-    if getattr(options, "slice", None):
-        _make_slice(runner, tasks, options)
-        return
     print_artifacts("artifacts", read.make(runner, tasks, options, stores=True), options)
-
-
-def _make_slice(runner: Runner, tasks: Sequence[Task], options: argparse.Namespace) -> None:
-    """Plan the units of tasks, or make one slice of the planned units."""
-    from pipeline.cluster.slices import plan_slices
-
-    if options.slice == "plan":
-        for job in plan_slices(runner.root, runner.resources, read.feasible(runner, tasks, options)):
-            units = f"{len(job.units)} of {counted(len(job.out.plan() or ()), 'unit')}"
-            say(f"{job.out.path.name.removeprefix('.').removesuffix('.partial')}: {units} to make")
-        return
-    work_slice = Slice.parse(options.slice)
-    of_stage = [task for task in with_inputs(tasks) if task.stage == options.command]
-    if not any(runner.published(task) or runner.planned(task) for task in of_stage):
-        raise InputError("nothing was planned that could be made in slices", "Run it with --slice plan first")
-    say(f"slice {options.slice}: {counted(runner.work_slice(of_stage, work_slice), 'unit')} made")
 
 
 def score(options: argparse.Namespace) -> None:

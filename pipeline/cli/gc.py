@@ -35,7 +35,7 @@ from pipeline.core.workspace import (
 UNTOUCHED_DAYS = 1.0
 """Days without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
 
-Slices on other machines hold no lock, and a command that was stopped names its corpus when it is run again.
+Jobs on other machines hold no lock, and a command that was stopped names its corpus when it is run again.
 """
 
 

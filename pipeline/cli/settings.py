@@ -137,9 +137,6 @@ class Various:
     strict: bool = setting(
         False, "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
     )
-    slice: str | None = setting(
-        None, "make slice I of N (from 0) without publishing; plan: list the units first", metavar="I/N"
-    )
     output: Path | None = setting(None, "folder for its files (default: one in runs/reports); submission: the file")
     corpus: str | None = setting(None, "corpus in place of the recipe's")
     set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")

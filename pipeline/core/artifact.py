@@ -17,6 +17,9 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Manifest, Output
 from pipeline.core.progress import warn
 
+NUMBER = "runs/number"
+"""File of a workspace with the number of its newest artifact."""
+
 _MISSING = (0, -1, 0)
 
 _verified: dict[Path, tuple[int, int, int]] = {}
@@ -158,7 +161,8 @@ def oldest_first(artifacts: Iterable[Artifact]) -> list[Artifact]:
 
 def next_number(root: Path) -> int:
     """Return the number of a new artifact of a workspace, which is above those of all others."""
-    with (root / ".number").open("a+") as handle:
+    (root / NUMBER).parent.mkdir(exist_ok=True)
+    with (root / NUMBER).open("a+") as handle:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)

@@ -18,7 +18,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
 from pipeline.core.progress import Steps, say
 from pipeline.core.resources import Resources
-from pipeline.core.task import Executor, Inputs, Job, Slice, Task, run_slice, run_units
+from pipeline.core.task import Executor, Inputs, Task, run_units
 from pipeline.core.workdir import Workdir
 
 
@@ -70,10 +70,6 @@ class Runner:
         """Return whether a task's artifact exists."""
         return (self.path(task) / MANIFEST).is_file()
 
-    def planned(self, task: Task) -> bool:
-        """Return whether the units of a task are planned in its work folder."""
-        return task.units is not None and Workdir(self.work_folder(task)).plan() is not None
-
     def plan(self, tasks: Iterable[Task]) -> list[Step]:
         """Return the steps of :meth:`make_all`, inputs first, without writing anything."""
         return [self._step(task) for task in with_inputs(tasks)]
@@ -98,24 +94,6 @@ class Runner:
             if len(group) > 1:
                 self._make(group)
         return [self.make(task) for task in tasks]
-
-    def work_slice(self, tasks: Iterable[Task], slice_: Slice) -> int:
-        """Make the missing units of one slice of planned tasks; return the number of units made.
-
-        Other processes may work in the same folders, so nothing is published, locked or cleaned. Published and
-        unplanned tasks are skipped.
-        """
-        groups = _groups(task for task in tasks if self.planned(task) and not self.published(task))
-        with files.disk_errors(self.root):
-            return sum(self._work_group(group, slice_) for group in groups)
-
-    def _work_group(self, tasks: Sequence[Task], slice_: Slice) -> int:
-        jobs = []
-        for task in tasks:
-            inputs = {n: i if isinstance(i, Artifact) else Artifact.open(self.path(i)) for n, i in task.reads.items()}
-            work = Workdir(self.work_folder(task))
-            jobs.append(Job(inputs, work, work.plan() or {}))
-        return run_slice(tasks[0].units, jobs, self.resources, slice_) if tasks[0].units else 0
 
     def _make(self, tasks: Sequence[Task]) -> None:
         """Build missing artifacts and repair damaged ones of tasks that are made together."""

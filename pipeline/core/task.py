@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import json
 import os
 import re
 import socket
@@ -15,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from pipeline.core import files, progress
+from pipeline.core import progress
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, counted, digest, folder_name, identity
 from pipeline.core.errors import InputError, StageError
@@ -183,26 +181,6 @@ Executor = Callable[[Assignment], list[UnitProvenance]]
 """Function that makes the units of an assignment in any division and returns when all are finished."""
 
 
-@dataclass(frozen=True)
-class Slice:
-    """A fixed part of the units of artifacts: number ``index`` of ``count``, from 0."""
-
-    index: int
-    count: int
-
-    @classmethod
-    def parse(cls, text: str) -> Slice:
-        """Return the slice ``I/N`` with I from 0 to N-1."""
-        match = re.fullmatch(r"(\d+)/(\d+)", text)
-        if not match or int(match[1]) >= int(match[2]):
-            raise InputError(f"--slice={text!r} is not a slice", "Write I/N with I from 0 to N-1, such as 0/4")
-        return cls(int(match[1]), int(match[2]))
-
-    def units(self, sizes: Mapping[str, int]) -> list[str]:
-        """Return the units of this slice, which depend on all units of the plan, finished or not."""
-        return divide(sizes, self.count)[self.index]
-
-
 def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     """Divide units into ``count`` groups of similar size: largest unit first, into the smallest group."""
     groups: list[list[str]] = [[] for _ in range(count)]
@@ -231,25 +209,7 @@ def run_units(
     facts = (executor or run_here)(missing) if missing.jobs else []
     for job in assignment.unfinished().jobs:
         raise StageError(f"{job.out.path} lacks {counted(len(job.units), 'unit')}: {min(job.units)}", "Run it again")
-    counts = []
-    for inputs, out in works:
-        of_slices = [files.read_json(path) or [] for path in sorted(out.scratch().glob("facts-*.json"))]
-        counts.append(stage.finish(inputs, out, resources, [*itertools.chain(*of_slices), *facts]))
-    return counts
-
-
-def run_slice(stage: Sharded, jobs: Sequence[Job], resources: Resources, slice_: Slice) -> int:
-    """Make the missing units of one slice of planned work folders; return the number of units made.
-
-    It writes only finished units, so slices need no lock and may run twice.
-    """
-    slice_jobs = [job._replace(units={unit: job.units[unit] for unit in slice_.units(job.units)}) for job in jobs]
-    missing = Assignment(stage, tuple(slice_jobs), resources, progress.quiet()).unfinished()
-    if missing.jobs:
-        text = json.dumps([dict(facts) for facts in run_here(missing)])
-        for job in missing.jobs:
-            files.write_text(job.out.scratch() / f"facts-{slice_.index}-{slice_.count}.json", text)
-    return sum(len(job.units) for job in missing.jobs)
+    return [stage.finish(inputs, out, resources, facts) for inputs, out in works]
 
 
 def run_here(assignment: Assignment) -> list[UnitProvenance]:

@@ -12,7 +12,7 @@ from pipeline.core import files
 from pipeline.core.errors import InputError
 from pipeline.core.workspace import JOBS
 from tests.cli.run import flags, mdcr, one_line_error
-from tests.cluster.world import EMBED, SELECTION, SHARDS, World, whole
+from tests.cluster.world import EMBED, World
 
 
 def test_settings_of_worker_and_driver(tmp_path: Path) -> None:
@@ -72,7 +72,10 @@ def test_jobs_that_would_wait_for_ever(reason: str) -> None:
 def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None:
     world = World(tmp_path)
     assert "must go with --on=slurm" in world.run("embed", *EMBED, "--nodes", "2", code=2).stderr
-    world.run("embed", *EMBED, "--slice", "plan")
+    world.run("embed", *EMBED)
+    (made,) = (manifest.parent for manifest in (world.root / "indexes/vectors").glob("*/*/manifest.json"))
+    (made / "manifest.json").unlink()
+    made.rename(made.with_name(f".{made.name}.partial"))
     (work,) = (world.root / "indexes/vectors").glob("*/.*.partial")
     jobs = Jobs(world.root / JOBS / "embedding-0123abcd")
     jobs.folder.mkdir(parents=True)
@@ -92,14 +95,3 @@ def test_options_are_written_in_full_on_a_machine_with_slurm(tmp_path: Path) -> 
     assert "mdcr embed has no option --measures" in one_line_error(refused)
     result = mdcr(root, "submit", "embed", *flags("--corpus tiny --model lsa"), env={"PATH": str(tmp_path)})
     assert "srun is not on this machine. Run this on a login node" in result.stderr
-
-
-def test_slices_by_hand(tmp_path: Path) -> None:
-    world = World(tmp_path / "slices")
-    assert "Run it with --slice plan first" in world.run("embed", *EMBED, "--slice", "0/2", code=2).stderr
-    for part, units in (("plan", 0), ("1/2", SHARDS // 2), ("0/2", SHARDS)):
-        world.run("embed", *EMBED, "--slice", part)
-        assert world.units() == units
-    world.run("eval", *SELECTION)
-    assert world.tables() == whole(tmp_path / "whole")
-    assert not world.leftovers()

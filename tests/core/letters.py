@@ -84,6 +84,6 @@ def make(root: Path, task: Task, *, repair: bool = False) -> Artifact:
 
 def contents(root: Path) -> dict[str, bytes]:
     """Return all files but manifests, which tell times, and the number of the last one."""
-    own = ("manifest.json", ".number")
+    own = ("manifest.json", "number")
     paths = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in own]
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pipeline.core.artifact import Artifact, oldest_first, published
+from pipeline.core.artifact import NUMBER, Artifact, oldest_first, published
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.files import lock_file, locked
 from pipeline.core.manifest import Counts
@@ -55,7 +55,7 @@ def test_the_order_of_artifacts_is_that_of_their_making(tmp_path: Path) -> None:
     for number, manifest in enumerate(sorted((tmp_path / "copy").rglob("manifest.json"))):
         os.utime(manifest, (number, number))
     assert [one.id for one in oldest_first(published(tmp_path / "copy" / "room"))] == made
-    (tmp_path / "copy" / ".number").unlink()
+    (tmp_path / "copy" / NUMBER).unlink()
     made.append(make(tmp_path / "copy", letters("a")).id)
     assert [one.id for one in oldest_first(published(tmp_path / "copy" / "room"))] == made
     last = Artifact.open(next((tmp_path / "copy" / "room").glob("a-*")))

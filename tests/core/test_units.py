@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import StageError
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Job, Slice, UnitProvenance, divide, run_assignment
+from pipeline.core.task import Assignment, Job, UnitProvenance, divide, run_assignment
 from pipeline.core.workdir import Workdir
 from tests.core.letters import HERE, Together, make, together
 
@@ -37,6 +37,18 @@ def divided(root: Path, executor: Callable[[Assignment], list[UnitProvenance]] |
     return Runner(root, HERE, executor=executor).make(TASK)
 
 
+def parts(count: int, without: int = -1) -> Callable[[Assignment], list[UnitProvenance]]:
+    """Return an executor that makes units in parts, but for one."""
+
+    def executor(assignment: Assignment) -> list[UnitProvenance]:
+        divided = divide(assignment.sizes, count)
+        return [
+            run_assignment(assignment.only(units)) for part, units in enumerate(divided) if units and part != without
+        ]
+
+    return executor
+
+
 @given(st.dictionaries(st.text("abcdef", min_size=1), st.integers(0, 100)), st.integers(1, 9))
 def test_every_unit_is_in_one_part(sizes: dict[str, int], count: int) -> None:
     parts = divide(sizes, count)
@@ -44,27 +56,15 @@ def test_every_unit_is_in_one_part(sizes: dict[str, int], count: int) -> None:
     assert sorted(unit for part in parts for unit in part) == sorted(sizes)
     totals = [sum(sizes[unit] for unit in part) for part in parts]
     assert max(totals) - min(totals) <= max(sizes.values(), default=0)
-    assert [Slice(index, count).units(sizes) for index in range(count)] == parts
-
-
-@pytest.mark.parametrize("text", ["4/4", "1", "-1/3", "a/b", "0/0"])
-def test_slices_as_users_write_them(text: str) -> None:
-    assert Slice.parse("0/4") == Slice(0, 4)
-    with pytest.raises(InputError, match="is not a slice"):
-        Slice.parse(text)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
-def test_slices_make_what_one_process_makes(whole: Artifact, planned: Runner, count: int) -> None:
-    assert sum(planned.work_slice([TASK], Slice(index, count)) for index in range(count)) == 7
-    assert not planned.path(TASK).exists()
-    assert planned.work_slice([TASK], Slice(0, count)) == 0  # again: nothing is left
-    sliced = divided(planned.root)
-    assert sliced.manifest.outputs == whole.manifest.outputs
-    assert sliced.manifest.counts == whole.manifest.counts
-    assert sliced.manifest.provenance["made"] == whole.manifest.provenance["made"]
-    assert sorted(path.name for path in sliced.path.iterdir()) == sorted(path.name for path in whole.path.iterdir())
-    assert planned.work_slice([TASK], Slice(0, count)) == 0  # after publishing as well
+def test_parts_make_what_one_process_makes(whole: Artifact, planned: Runner, count: int) -> None:
+    made = divided(planned.root, parts(count))
+    assert made.manifest.outputs == whole.manifest.outputs
+    assert made.manifest.counts == whole.manifest.counts
+    assert made.manifest.provenance["made"] == whole.manifest.provenance["made"]
+    assert sorted(path.name for path in made.path.iterdir()) == sorted(path.name for path in whole.path.iterdir())
 
 
 def test_processes_make_what_one_process_makes(whole: Artifact, tmp_path: Path) -> None:
@@ -72,25 +72,23 @@ def test_processes_make_what_one_process_makes(whole: Artifact, tmp_path: Path) 
     assert several.manifest.outputs == whole.manifest.outputs
 
 
-def test_a_slice_of_what_was_not_planned_is_nothing(tmp_path: Path) -> None:
-    assert Runner(tmp_path, HERE).work_slice([TASK], Slice(0, 1)) == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lost_slice_is_what_is_missing(planned: Runner) -> None:
-    for index in (0, 2):
-        planned.work_slice([TASK], Slice(index, 3))
+def test_a_lost_part_is_what_is_missing(planned: Runner) -> None:
+    with pytest.raises(StageError, match="lacks .* unit"):
+        divided(planned.root, parts(3, without=1))
     work = Workdir(planned.work_folder(TASK))
     units = work.plan()
     assert units is not None
-    assert [unit for unit in units if not work.done(unit)] == Slice(1, 3).units(units)
-    with pytest.raises(StageError, match="lacks .* unit"):
-        divided(planned.root, lambda _: [])
+    assert [unit for unit in units if not work.done(unit)] == divide(units, 3)[1]
     assert divided(planned.root).manifest.counts == {"bytes": 7}
 
 
 def test_a_damaged_unit_is_made_again(whole: Artifact, planned: Runner) -> None:
-    planned.work_slice([TASK], Slice(0, 1))
+    def killed(assignment: Assignment) -> list[UnitProvenance]:
+        run_assignment(assignment)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        divided(planned.root, killed)
     (planned.work_folder(TASK) / "c").write_text("C")
     left: list[str] = []
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Slice, Task, UnitProvenance
+from pipeline.core.task import Assignment, Task, UnitProvenance, divide, run_assignment
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
 
@@ -29,9 +29,14 @@ def planning(root: Path) -> Runner:
     return Runner(root, HERE, executor=refuse)
 
 
-def work_slices(root: Path, tasks: list[Task], count: int) -> int:
-    """Make the units of planned tasks in so many slices; return the number of units."""
-    return sum(Runner(root, HERE).work_slice(tasks, Slice(number, count)) for number in range(count))
+def apart(root: Path, count: int, made: list[str] | None = None) -> Runner:
+    """Return a runner whose units are made in so many parts, one after the other; ``made`` gets their names."""
+
+    def executor(assignment: Assignment) -> list[UnitProvenance]:
+        (made if made is not None else []).extend(unit for job in assignment.jobs for unit in job.units)
+        return [run_assignment(assignment.only(units)) for units in divide(assignment.sizes, count)]
+
+    return Runner(root, HERE, executor=executor)
 
 
 def flip(path: Path, place: int = -100) -> None:

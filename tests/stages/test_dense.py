@@ -18,7 +18,7 @@ from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import unit_vector
-from tests.stages.making import PlannedError, make, planning, work_slices
+from tests.stages.making import apart, make
 
 pytestmark = pytest.mark.usefixtures("stub")
 PAPERS = 120
@@ -49,18 +49,17 @@ def made_and_moved(root: Path, task: Task) -> Artifact:
     return artifact
 
 
-@pytest.mark.parametrize(("slices", "most", "depth"), [(3, 64, 3), (4, 2, 200), (5, 1, 3)])
-def test_slices_rank_as_one_pass_does(
-    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, slices: int, most: int, depth: int
+@pytest.mark.parametrize(("parts", "most", "depth"), [(3, 64, 3), (4, 2, 200), (5, 1, 3)])
+def test_parts_rank_as_one_pass_does(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, parts: int, most: int, depth: int
 ) -> None:
     monkeypatch.setattr(dense, "MOST_UNITS", most)
     pool = make_pool(tmp_path, corpus, [0, 5, 7, 119], [*range(40), *range(55, 120)])
     task = ranking_task(tmp_path, corpus, pool, depth)
     whole = made_and_moved(tmp_path, task)
-    with pytest.raises(PlannedError):
-        planning(tmp_path).make(task)
-    assert work_slices(tmp_path, [task], slices) == min(most, 11)
-    sliced = planning(tmp_path).make(task)
+    units: list[str] = []
+    sliced = apart(tmp_path, parts, units).make(task)
+    assert len(units) == min(most, 11)
     assert sliced.manifest.outputs == whole.manifest.outputs
     assert sliced.manifest.counts == whole.manifest.counts
     scores = sliced.arrow("ranking.arrow").column("score").to_numpy()
