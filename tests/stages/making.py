@@ -1,4 +1,4 @@
-"""Making artifacts, planning them without making units, and damaging them."""
+"""Making artifacts, also in parts, and damaging them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,8 @@ from pipeline.core.task import Assignment, Task, UnitProvenance, divide, run_ass
 HERE = Resources(memory=2**30, workers=2, device="cpu")
 
 
-class PlannedError(Exception):
-    """Raised where units would be made."""
-
-
 def make(root: Path, task: Task, *, repair: bool = False, resources: Resources = HERE) -> Artifact:
     return Runner(root, resources, repair=repair).make(task)
-
-
-def planning(root: Path) -> Runner:
-    """Return a runner that makes no unit: it raises :class:`PlannedError` where one is missing."""
-
-    def refuse(assignment: Assignment) -> list[UnitProvenance]:
-        raise PlannedError
-
-    return Runner(root, HERE, executor=refuse)
 
 
 def apart(root: Path, count: int, made: list[str] | None = None) -> Runner:
