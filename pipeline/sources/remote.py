@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
@@ -138,12 +139,23 @@ def ask(url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
             seconds = max(seconds, min(float(asked), 300.0) if re.fullmatch("[0-9]{1,9}", asked) else 0.0)
         except (httpx.RequestError, httpx.InvalidURL) as error:
             problem = reason_of(error)
+            if _is_unknown_host(error):
+                raise StageError(
+                    f"{address} cannot be reached: {problem}", "Check the network and --endpoint"
+                ) from error
         if attempt < _ATTEMPTS:
             say(f"{address}: {problem}; the next attempt is in {span(seconds)}")
             sleep(seconds)
     raise StageError(
         f"{address} gave no answer in {_ATTEMPTS} attempts ({problem})", "Check the network and --endpoint"
     )
+
+
+def _is_unknown_host(error: BaseException | None) -> bool:
+    """Return whether an error comes from a name of a host that nobody knows, so that trying again cannot help."""
+    while error is not None and not isinstance(error, socket.gaierror):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 STORE: dict[str, Any] = {

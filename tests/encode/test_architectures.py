@@ -31,7 +31,7 @@ from pipeline.encode import names
 from pipeline.stages.embed import query_paper_model
 from tests.encode.tiny import CPU, SMALL, commit_of, load, snapshot, words
 
-COMMON = {**SMALL, "vocab_size": 260, "max_position_embeddings": 512, "pad_token_id": 0}
+COMMON = {**SMALL, "vocab_size": 260, "max_position_embeddings": 514, "pad_token_id": 0}
 DECODER = {**COMMON, "num_key_value_heads": 2, "head_dim": 8}
 TEXTS = [
     Text(words(4), words(30, 5)),
