@@ -104,9 +104,10 @@ def _write_run(scratch: Path, run: int, kind: str, batches: Sequence[Any], is_jo
 
 def _papers(batches: Sequence[PaperBatch], is_joined: bool) -> tuple[pa.Table, dict[str, Any]]:
     """Return the texts of papers, and the columns of their table; ``ref``: the key by which citations name a paper."""
-    table = pa.Table.from_batches([batch.papers for batch in batches], RAW_PAPERS).combine_chunks()
-    order = pc.sort_indices(table.column("paper_id").chunk(0))
-    papers = {name: table.column(name).chunk(0).take(order) for name in table.column_names}
+    table = pa.Table.from_batches([batch.papers for batch in batches], RAW_PAPERS)
+    arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
+    order = pc.sort_indices(arrays["paper_id"])
+    papers = {name: array.take(order) for name, array in arrays.items()}
     key = id_keys(papers["paper_id"])
     columns = {name: papers[name] for name in ("paper_id", "year", "fields", "n_inbound", "doi_key", "outbound")}
     columns |= {

@@ -86,7 +86,7 @@ def write_vectors(folder: Path) -> dict[str, np.ndarray]:
     asked[-1] = documents[7]
     ids = [f"d{number:02}" for number in range(DOCUMENTS)]
     for name, names, vectors in (("documents", ids, documents), ("queries", QUERIES, asked)):
-        write_lines(folder / f"{name}.jsonl", [{"id": i, "vector": v.tolist()} for i, v in zip(names, vectors)])  # noqa: B905
+        pq.write_table(pa.table({"id": names, "vector": vectors.tolist()}), folder / f"{name}.parquet")
     return {**dict(zip(ids, documents, strict=True)), **{f"asks {q}": v for q, v in zip(QUERIES, asked, strict=True)}}
 
 
@@ -143,7 +143,7 @@ def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None
     folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
     theirs = by_mteb(task, folder, encoder_of(write_vectors(tmp_path)))
     made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
-    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    system = f"vectors:{tmp_path}/documents.parquet:queries={tmp_path}/queries.parquet,distance=cosine"
     assert ours(tmp_path, made["corpus"], system) == close(theirs)
     exported = mdcr_json(tmp_path, "export", "scores", "--format", "mteb", "--output", str(tmp_path / "out"))[
         "exported"
@@ -278,6 +278,6 @@ def test_mteb_runs_an_exported_pool_as_we_do(tmp_path: Path, task: str) -> None:
     command = ["export", "pool", "--corpus", task.lower(), "--format", "mteb", "--output", str(tmp_path / "out")]
     folder, tasks = map(Path, mdcr_json(tmp_path, *command)["exported"])
     (exported,) = runpy.run_path(str(tasks))["tasks"]()
-    system = f"vectors:{tmp_path}/documents.jsonl:queries={tmp_path}/queries.jsonl,distance=cosine"
+    system = f"vectors:{tmp_path}/documents.parquet:queries={tmp_path}/queries.parquet,distance=cosine"
     assert ours(tmp_path, task.lower(), system) == close(scored_by_mteb(exported, encoder_of(vectors)))
     assert "mteb.evaluate" in (folder / "README.md").read_text()
