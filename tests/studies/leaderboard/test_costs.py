@@ -53,7 +53,7 @@ def test_costs_are_sums_over_the_parts(cost: dict[str, dict[str, Any]]) -> None:
     assert cost["mean"]["trained_on"] == "unknown"
     assert cost["rrf"]["parameters"] == one["parameters"]
     assert cost["rrf"]["bytes"] == pytest.approx(one["bytes"] + bm25["bytes"])
-    assert (cost["view"]["dimension"], cost["view"]["bytes"]) == (8, pytest.approx(one["bytes"] / 16))
+    assert (cost["view"]["dimension"], cost["view"]["bytes"]) == (8, pytest.approx(one["bytes"] / 4))
 
 
 def test_a_reranker_costs_as_much_as_its_first_stage_and_more(cost: dict[str, dict[str, Any]]) -> None:
