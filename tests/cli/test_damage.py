@@ -11,7 +11,7 @@ import pytest
 from pipeline.core.artifact import published
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.workspace import POOLS, RANKINGS, SCORES
-from pipeline.retrieve import dense
+from pipeline.retrieve import exact
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.making import flip
 
@@ -89,7 +89,7 @@ def test_doctor_tells_which_folder_cannot_be_written(tmp_path: Path) -> None:
     assert [finding[2] for finding in findings if finding[0] == "folder"] == ["/proc/sys cannot be written"]
 
 
-@pytest.mark.skipif(dense.gpus() > 0, reason="torch sees GPUs")
+@pytest.mark.skipif(exact.gpus() > 0, reason="torch sees GPUs")
 def test_doctor_tells_that_torch_does_not_see_the_gpu(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho 'NVIDIA X, 1 MiB, 570'\n")
