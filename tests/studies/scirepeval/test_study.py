@@ -121,7 +121,7 @@ def test_each_format_s_vectors_on_each_format_s_tasks_and_papers_of_training_lis
     assert ("scidocs_mag", "its own", 40, 4, 0) in leaks
     assert ("scidocs_mag", "list.txt", 40, 1, 1) in leaks  # p100 by id and title, p101 by title alone
     assert ("cite_count", "the encoders'", 36, 5, 5) in leaks
-    assert "Confusion of formats" in (Path(study["folder"]) / "index.html").read_text()
+    assert "confusion of formats" in (Path(study["folder"]) / "index.html").read_text()
     (tmp_path / "own.toml").write_text('[mine]\nclassification = "lsa"\n')
     again = mdcr(tmp_path, "study", "scirepeval", "--input", str(folder), "--model", "mine", *given)
     assert "system mine must have an encoder for each of" in one_line_error(again)
