@@ -145,7 +145,7 @@ def test_a_notebook_runs_after_the_studies(
     path: Path, studied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From top to bottom, in a shell of IPython in this process; it is kept without outputs, and shows its plots."""
-    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05"]
     monkeypatch.setenv("MDCR_ROOT", str(studied))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]

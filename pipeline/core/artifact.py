@@ -162,15 +162,15 @@ def oldest_first(artifacts: Iterable[Artifact]) -> list[Artifact]:
 def next_number(root: Path) -> int:
     """Return the number of a new artifact of a workspace, which is above those of all others."""
     (root / NUMBER).parent.mkdir(exist_ok=True)
-    with (root / NUMBER).open("a+") as handle:
+    with (root / NUMBER).open("a+b") as handle:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
-        if not (last := handle.read()).isdecimal():
+        if not (last := handle.read()).isdigit():
             folders = sorted(manifest.parent for manifest in root.rglob(MANIFEST))
-            last = str(max((one.manifest.order[0] for one in readable(folders, Artifact.open)), default=0))
+            last = b"%d" % max((one.manifest.order[0] for one in readable(folders, Artifact.open)), default=0)
         handle.truncate(0)
-        handle.write(str(int(last) + 1))
+        handle.write(b"%d" % (int(last) + 1))
     return int(last) + 1
 
 
