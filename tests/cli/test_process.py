@@ -85,7 +85,7 @@ def test_two_evaluations_at_once_share_the_work_and_results_alone_go_to_stdout(o
     assert "MAP" in both[0].stdout
     said = [line.split("] ")[-1].split(": ")[0] for result in both for line in result.stderr.splitlines()]
     assert [said.count(stage) for stage in ("fit", "embed", "terms", "search", "score")] == [1, 1, 1, 2, 2]
-    assert len(scores_of(own)) == 4
+    assert len(scores_of(own)) == 6  # rankings, scores, scores among candidates with an abstract
     as_json = mdcr(own, *EVALUATE, "--json", "--depth", "100")
     assert {row["system"] for row in json.loads(as_json.stdout)["rows"]} == {"bm25", "lsa"}
     assert "search: bm25" in as_json.stderr
