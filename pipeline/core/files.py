@@ -120,6 +120,11 @@ def given(path: Path) -> Path:
     Raises:
         InputError: it is a folder, a broken link, or a pipe or a device, which may have no end.
     """
+    try:
+        path.stat()
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
+            raise InputError(f"{str(path)!r:.80} cannot be the name of a file", "Name a file") from error
     if not path.is_file() and os.path.lexists(path):
         raise InputError(f"{path} must be a file, got a folder, a pipe, a device or a broken link", "Name a file")
     return path

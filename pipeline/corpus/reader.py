@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Ints, ranges, slices
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.schema import EXCLUSIONS
 from pipeline.core.text import stored_text, stored_texts
 
@@ -98,9 +99,19 @@ class Corpus:
         indices = self.artifact.arrow(f"{name}-indices.arrow").column(0).chunk(0).to_numpy()
         return Graph(indptr, indices)
 
+    def _rows(self, rows: AnyRows) -> Ints:
+        """Return rows of a caller as int64; InputError unless each is a row of the corpus."""
+        found = np.asarray(rows)
+        is_whole = found.ndim == 1 and found.dtype.kind in "iu"
+        if found.size and not (is_whole and 0 <= found.min() <= found.max() < len(self)):
+            raise InputError(
+                f"rows must be whole numbers from 0 to {len(self) - 1:,}, got {rows!r:.60}", "Find them by rows_of(ids)"
+            )
+        return found.astype(np.int64, copy=False)
+
     def by_shard(self, rows: AnyRows) -> Iterator[tuple[int, Ints]]:
         """Group rising ``rows`` by shard; yield (shard, rows relative to the shard's start)."""
-        rows = np.asarray(rows, np.int64)
+        rows = self._rows(rows)
         bounds = np.searchsorted(rows, self.starts)
         for shard in range(self.shards):
             if bounds[shard] < bounds[shard + 1]:
@@ -108,7 +119,11 @@ class Corpus:
 
     def take(self, rows: AnyRows, columns: Sequence[str]) -> pa.Table:
         """Return columns of the papers at ``rows``, in any order, in that order."""
-        rows = np.asarray(rows, np.int64)
+        rows = self._rows(rows)
+        if isinstance(columns, str) or not isinstance(columns, Sequence):
+            raise InputError(f"columns must be a list of names, got {columns!r:.60}", "Write them as ['title', 'year']")
+        for column in columns:
+            require_known(column, names := self.shard(0).column_names, f"columns must be of {', '.join(names)}")
         order = np.argsort(rows, kind="stable")
         tables = [self.shard(shard).select(columns).take(local) for shard, local in self.by_shard(rows[order])]
         taken = _as_read(pa.concat_tables(tables or [self.shard(0).select(columns).slice(0, 0)]), "abstract")
@@ -121,10 +136,17 @@ class Corpus:
 
     def rows_of(self, ids: Sequence[str]) -> Ints:
         """Return the row of each id, int64 ``[ids]``; -1 if the corpus has no such paper."""
+        if (
+            isinstance(ids, str)
+            or not isinstance(ids, Iterable)
+            or not all(isinstance(paper_id, str) for paper_id in ids)
+        ):
+            raise InputError(f"ids must be a list of texts, got {ids!r:.60}", "Write them as texts: ['W1', 'W2']")
         return rows_of(ids, (self.shard(shard) for shard in range(self.shards)))
 
     def characters(self, rows: AnyRows) -> Ints:
         """Return the number of characters of title and abstract of the papers at ``rows``, int64 ``[rows]``."""
+        rows = self._rows(rows)
         titles, abstracts = (self.attributes[name][rows] for name in ("title_chars", "abstract_chars"))
         characters: Ints = np.add(titles, abstracts, dtype=np.int64)
         return characters

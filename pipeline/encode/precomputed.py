@@ -134,7 +134,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
 
 
