@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
+from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
 from pipeline.core.errors import InputError
@@ -110,6 +111,7 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     try:
         folder = root / REPORTS / artifact.name
         folder.mkdir(parents=True, exist_ok=True)
+        files.remove_abandoned(folder)
         with drawing() as figure_class:
             ends = (float(tuned.values.min()), float(tuned.values.max()))
             figure = draw_heat(figure_class, "MAP", rows, columns, tuned.values, ends=ends, digits=1)
