@@ -24,7 +24,7 @@ ROUND = 10
 EVALUATE = "eval --corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --measures map --workers 1"
 TRAINING = {
     "base": "{base}",
-    "triplets": "pairs",
+    "triplets": "specter",
     "draw": "{{until=2018, queries=16, seed=1}}",
     "validation": "{{year=2019, size=60, queries=4}}",
     "batch": "8",

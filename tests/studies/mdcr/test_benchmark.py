@@ -177,7 +177,7 @@ def test_a_field_without_validation_queries_of_its_own_is_refused(built: tuple[P
 def test_killed_and_resumed_gives_the_same_bytes(built: tuple[Path, dict[str, Any]]) -> None:
     root, _ = built
     workspace, whole = interface.open(root), artifact_of(root)
-    work = workspace.runner.work_folder(benchmark(workspace, recipe())[1])
+    work = workspace.runner.work_folder(planned(workspace)[1])
     script = "import sys; from pathlib import Path; from tests.studies.mdcr.test_benchmark import artifact_of; "
     start = starter(script + "print(artifact_of(Path(sys.argv[1])).path)", root)
     shutil.rmtree(whole.path)
