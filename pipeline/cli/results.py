@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -33,7 +32,6 @@ from pipeline.scores.charts import figures
 from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import score_files
 from pipeline.scores.layout import TABLE_MEASURES
-from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
@@ -208,60 +206,47 @@ def _recall_line(row: dict[str, Any]) -> str:
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Compare two systems: print each field and size, and write the page. Of more systems, print all pairs."""
+    """Compare two systems, print where they differ most, and write the page. Of more systems, print all pairs."""
     systems = [*map(names.display_names, options.compared or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"
         )
+    if len(systems) > 2 and options.output is not None:
+        raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
     root, choice = read.runner(options).root, choice_of(options)
-    measures = given = choice.pop("measures", None)
-    runs = choose(stored(root), root, **choice)
+    measures = choice.get("measures")
+    runs = choose(stored(root), root, **{name: value for name, value in choice.items() if name != "measures"})
     shared = comparing.on_shared_pools(runs, systems)
     runs = runs if shared.is_empty() else shared  # without any, what follows says what is missing
     measures = measures or comparing.usual_measures(runs, systems)
-    if len(systems) > 2:
-        _print_pairs(options, runs, systems, measures)
-        return
-    draws = draws_of(options)
-    both, labels = comparing.paired(values(runs), runs, *systems)
-    differences = comparing.compare_pairs(both, runs, labels, measures, draws)
-    find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
-    queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
-    choice = {name: value for name, value in choice.items() if name != "systems"} | {"measures": given}
-    (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
-    folder = options.output or root / REPORTS / name
-    pairs = runs.filter(runs["label"].is_in(labels) & runs["pool"].is_in(both["pool"].unique().to_list()))
-    with files.disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_page(comparison.page_of(differences, queries, pairs, both, draws), folder)
-        if options.output is None:
-            write_index(folder.parent)
+    scores, draws = values(runs), draws_of(options)
+    differences = comparing.compare_pairs(scores, runs, systems, measures, draws)
+    labels = {label for pair in differences.select("first", "second").iter_rows() for label in pair}
+    compared = runs.filter(
+        pl.col("label").is_in(labels), pl.col("pool").is_in(differences["pools"].explode().implode())
+    )
+    tables = [comparison.difference_table(differences, compared)]
+    record: dict[str, Any] = {"pairs": differences.drop("changes").rows(named=True)}
+    if len(systems) == 2:
+        both, labels = comparing.paired(scores, runs, *systems)
+        find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
+        queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
+        tables += [comparison.queries_table(differences, queries)] if len(queries) else []
+        (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
+        folder = options.output or root / REPORTS / name
+        with files.disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_page(comparison.page_of(differences, queries, compared, both, draws), folder)
+            if options.output is None:
+                write_index(folder.parent)
+        record |= {"most_different": queries.rows(named=True), "folder": str(folder)}
     if options.json:
-        print_json({"comparisons": comparison.as_records(differences, queries), "folder": str(folder)})
+        print_json(record)
         return
-    for of_pool in comparison.by_pool(differences, queries):
-        for table in comparison.tables_of(*of_pool):
-            print(render_table(table))
-    print("".join(f"{textwrap.fill(note, 100)}\n\n" for note in notes_on_systems(pairs, differences)), end="")
-    print(folder)
-
-
-def _print_pairs(
-    options: argparse.Namespace, runs: pl.DataFrame, systems: Sequence[str], measures: Sequence[str] | None
-) -> None:
-    """Print the differences of all pairs of systems, without a page."""
-    if options.output is not None:
-        raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
-    differences = comparing.compare_pairs(values(runs), runs, systems, measures, draws_of(options))
-    if options.json:
-        print_json({"pairs": differences.drop("changes").rows(named=True)})
-        return
-    for table in comparison.pair_tables(differences):
-        print(render_table(table))
-    named = {label for pair in differences.select("first", "second").iter_rows() for label in pair}
-    ranked = runs.filter(pl.col("label").is_in(named), pl.col("pool").is_in(differences["pools"].explode()))
-    print("\n".join(textwrap.fill(note, 100) for note in notes_on_systems(ranked, differences)))
+    for table in tables:
+        print(render_table(table, **terminal()))
+    print(record.get("folder", ""))
 
 
 def evaluate(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""A comparison of two systems as tables, text for a terminal, and a page."""
+"""Comparisons of systems as tables, and that of two as a page."""
 
 from __future__ import annotations
 
@@ -28,51 +28,34 @@ from pipeline.scores.tables import Table, label_of, percent, points
 _TITLE = 64
 """Maximum characters of a title."""
 
-_POSITIVES = 10
-"""Relevant papers printed of a query; JSON contains all."""
-
 
 def pool_of(row: Mapping[str, Any]) -> str:
     """Return scope and size of a row of differences; without size if its pools have several."""
     return row["scope"] if row["size"] is None else f"{row['scope']} {format_count(row['size'])}"
 
 
-def difference_table(differences: pl.DataFrame, title: str) -> Table:
-    """Return differences (:data:`pipeline.scores.compare.DIFFERENCES`) as a table, a row for each pool and measure."""
-    several_pools = differences.select("field", "size").unique().height > 1
-    rows = {
-        f"{pool_of(row)}, {label_of(row['measure'])}" if several_pools else label_of(row["measure"]): row
-        for row in differences.iter_rows(named=True)
+def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
+    """Return differences (:data:`pipeline.scores.compare.DIFFERENCES`) as a table: a row a pair, pool and measure.
+
+    ``runs`` are the rankings that are compared. The title and the corner name what does not vary, and what does.
+    """
+    row, equivalence = differences.row(0, named=True), differences["margin"][0] is not None
+    among = not differences["among_difference"].is_null().all()
+    texts = {
+        "pool": pool_of,
+        "measure": lambda row: label_of(row["measure"]),
+        "pair": lambda row: f"{row['second']} less {row['first']}",
     }
-    values = {differences[name][0]: f"{name}_value" for name in ("first", "second")}
-    return _build_table(title, "pool, measure" if several_pools else "measure", rows, values, differences)
-
-
-def pair_tables(differences: pl.DataFrame) -> list[Table]:
-    """Return the differences of all pairs of several systems as tables, one for each pool and measure."""
-    tables = []
-    for of_measure in differences.partition_by("field", "size", "measure", maintain_order=True):
-        row = of_measure.row(0, named=True)
-        title = f"All pairs, {label_of(row['measure'])} ({pool_of(row)}, {counted(row['queries'], 'query')})"
-        rows = {f"{row['second']} less {row['first']}": row for row in of_measure.iter_rows(named=True)}
-        tables.append(_build_table(title, "pair", rows, {}, of_measure))
-    return tables
-
-
-def _build_table(
-    title: str, corner: str, rows: Mapping[str, Mapping[str, Any]], values: Mapping[str, str], differences: pl.DataFrame
-) -> Table:
-    """Return rows of differences as a table; ``values`` are columns of figures before them, by label."""
-    equivalence = () if differences["margin"][0] is None else ("p, equivalent",)
-    among = [] if differences["among_difference"].is_null().all() else ["with abstracts"]
-    tests = ("effect", "p", *equivalence, "wins", "ties", "losses", "finding", "detectable")
-    labels = (*values, "difference", *among, *tests)
+    keys = {"pool": ["field", "size"], "measure": ["measure"], "pair": ["first", "second"]}
+    several = [name for name, columns in keys.items() if differences.select(columns).unique().height > 1] or ["measure"]
+    values = {} if "pair" in several else {row[name]: f"{name}_value" for name in ("first", "second")}
+    tests = ("effect", "p", *["p, equivalent"] * equivalence, "wins", "ties", "losses", "finding", "detectable")
     lines = (
         (
-            label,
+            ", ".join(texts[name](row) for name in several),
             *(f"{100 * row[name]:.1f}" for name in values.values()),
             points(row[name] for name in ("difference", "low", "high")),
-            *(points(row[name] for name in ("among_difference", "among_low", "among_high")) for _ in among),
+            *[points(row[name] for name in ("among_difference", "among_low", "among_high"))] * among,
             "–" if row["effect"] is None else f"{row['effect']:+.2f}",
             f"{row['p_adjusted']:.4f}",
             *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
@@ -80,9 +63,15 @@ def _build_table(
             row["finding"],
             "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
         )
-        for label, row in rows.items()
+        for of_measure in differences.partition_by("field", "size", "measure", maintain_order=True)
+        for row in of_measure.iter_rows(named=True)
     )
-    return Table.of(title, corner, labels, lines, _notes(differences))
+    pair = "All pairs" if "pair" in several else texts["pair"](row)
+    title = pair if "pool" in several else f"{pair} ({pool_of(row)}, {counted(row['queries'], 'query')})"
+    notes, labels = (*_notes(differences), *notes_on_systems(runs, differences)), ["with abstracts"] * among
+    frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
+    columns = (*values, "difference", *labels, *tests)
+    return Table.of(title, ", ".join(several), columns, lines, notes, "differences", frame)
 
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
@@ -119,56 +108,11 @@ def _bound(differences: pl.DataFrame) -> Iterator[str]:
             )
 
 
-def by_pool(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """Yield the differences of each field and size, with its most different queries."""
-    for (field, size), of_pool in differences.group_by("field", "size", maintain_order=True):
-        yield of_pool, queries.filter(pl.col("field").eq_missing(field), pl.col("size").eq_missing(size))
-
-
-def as_records(differences: pl.DataFrame, queries: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return differences and most different queries as plain data, a record for each field and size."""
-    shared = ("first", "second", "field", "scope", "size", "pools", "queries", "interval", "level", "resample")
-    records = []
-    for of_pool, queries_of_pool in by_pool(differences, queries):
-        figures = of_pool.drop(shared, "changes").rename({"first_value": "first", "second_value": "second"})
-        parts = {
-            "differences": figures.rows(named=True),
-            "most_different": queries_of_pool.drop("field", "size").rows(named=True),
-        }
-        records.append(of_pool.select(shared).row(0, named=True) | parts)
-    return records
-
-
-def tables_of(differences: pl.DataFrame, queries: pl.DataFrame) -> Iterator[Table]:
-    """Yield the comparison on one field and size, then each of its most different ``queries`` with its positives."""
-    row = differences.row(0, named=True)
-    first, second, measure = row["first"], row["second"], label_of(row["measure"])
-    size = "pools of several sizes" if row["size"] is None else counted(row["size"], "candidate")
-    pools = f"{row['scope']}, {size}, {counted(row['queries'], 'query')}"
-    yield difference_table(differences, f"{second} against {first} ({pools})")
-    for query in queries.iter_rows(named=True):
-        sample_pool = f" [{query['pool']}]" if len(row["pools"]) > 1 else ""
-        change = f"{100 * query['first']:.1f} -> {100 * query['second']:.1f}"
-        title = f"{measure} {change}: {_paper(query['query_id'], query)}{sample_pool}"
-        lines = (
-            (_paper(paper["paper_id"], paper), *(str(paper[f"{name}_rank"] or "-") for name in ("first", "second")))
-            for paper in query["positives"][:_POSITIVES]
-        )
-        hidden = len(query["positives"]) - _POSITIVES
-        notes = (f"and {hidden} more, ranked lower",) if hidden > 0 else ()
-        yield Table.of(title, "relevant paper, ranks", (first, second), lines, notes)
-
-
-def _paper(paper_id: str, paper: Mapping[str, Any]) -> str:
-    year = "" if paper["year"] is None else f" ({paper['year']})"
-    return f"{paper_id} {textwrap.shorten(paper['title'], _TITLE, placeholder='...')}{year}"
-
-
 _POINTS = 201
 """Points of a curve over queries."""
 
 _RANKED = 3
-"""Relevant papers whose ranks a table shows; the browser shows all."""
+"""Relevant papers whose ranks a table shows; JSON and the browser of the page have all."""
 
 
 def page_of(
@@ -188,12 +132,9 @@ def page_of(
         f"paired permutation test: {patterns_text(differences['queries'], differences['permutations'].max(), seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
-    frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
-    table = difference_table(differences, "Differences")
-    table = replace(table, notes=(*table.notes, *notes_on_systems(runs, differences)))
-    parts: list[Part] = [replace(table, name="differences", frame=frame, source=source), *_charts(differences, source)]
+    parts: list[Part] = [replace(difference_table(differences, runs), source=source), *_charts(differences, source)]
     if len(queries):
-        parts.append(replace(_most_different(differences, queries), source=source))
+        parts.append(replace(queries_table(differences, queries), source=source))
     parts.append(browser(runs, scores, measures, draws))
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
@@ -218,7 +159,8 @@ def _best_line(differences: pl.DataFrame) -> str:
     return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
 
 
-def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
+def queries_table(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
+    """Return the queries that differ most (:data:`pipeline.scores.compare.QUERIES`) as a table."""
     pair = differences.row(0, named=True)
     measure = label_of(pair["measure"])
     pools = {
@@ -230,7 +172,7 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
     rows = queries.sort(change.abs(), descending=True, maintain_order=True).rows(named=True)
     lines = (
         (
-            row["title"] or row["query_id"],
+            f"{row['query_id']} {textwrap.shorten(row['title'] or '', _TITLE, placeholder='...')}".rstrip(),
             *(f"{100 * row[name]:.1f}" for name in ("first", "second")),
             f"{100 * (row['second'] - row['first']):+.1f}",
             _ranks_text(row["positives"]),
@@ -240,7 +182,7 @@ def _most_different(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:
         for row in rows
     )
     labels = (pair["first"], pair["second"], "difference", "ranks of its positives", "pool", "year")
-    notes = (f"Ranks: by {pair['first']} → by {pair['second']}; –: not retrieved. All are in the queries below.",)
+    notes = (f"Ranks: by {pair['first']} → by {pair['second']}; –: not retrieved.",)
     title = f"Queries that differ most in {measure}"
     ranks = [[f"{p['paper_id']} {_rank_pair(p)}" for p in row["positives"]] for row in rows]
     columns = {name: [row[name] for row in rows] for name in ("query_id", "title", "year", "pool", "first", "second")}

@@ -21,7 +21,7 @@ from pipeline.measure.statistics import bootstrap_means, confidence_interval, ho
 from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.choose import choose
 from pipeline.scores.compare import compare, compare_pairs, most_different, paired
-from pipeline.scores.comparison import difference_table, pair_tables, tables_of
+from pipeline.scores.comparison import difference_table, queries_table
 from pipeline.scores.frames import load_runs
 from pipeline.scores.render import render_table
 from pipeline.scores.store import scores_of, stored
@@ -38,7 +38,8 @@ RUNS: dict[str, list[Run]] = {
 
 
 @pytest.fixture
-def pools(tmp_path: Path) -> list[Artifact]:
+def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Artifact]:
+    monkeypatch.setenv("COLUMNS", "100")
     corpus = made.corpus(tmp_path)
     pools = [made.pool(tmp_path, corpus, sample=number) for number in (1, 2)]
     for system, runs in RUNS.items():
@@ -120,8 +121,9 @@ def test_findings_are_tested() -> None:
     assert compare(scores, "a", "same", draws=Draws(seed=3, resamples=200))["p_equivalent"].null_count() == 3
 
 
-def text_of(differences: pl.DataFrame, queries: pl.DataFrame) -> str:
-    return "\n".join(map(render_table, tables_of(differences, queries)))
+def text_of(root: Path, differences: pl.DataFrame) -> str:
+    queries = queries_table(differences, differing(root, 10))
+    return "\n".join(map(render_table, (difference_table(differences, choose(stored(root), root)), queries)))
 
 
 def test_all_pairs_are_one_family() -> None:
@@ -133,7 +135,7 @@ def test_all_pairs_are_one_family() -> None:
     alone = compare(scores, "b", "c", draws=DRAWS).row(0, named=True)
     same = [name for name in alone if name not in ("p_adjusted", "tests", "finding", "detectable")]
     assert {name: found.row(2, named=True)[name] for name in same} == {name: alone[name] for name in same}
-    (table,) = pair_tables(found)
+    table = difference_table(found, load_runs(scores))
     assert [line.label for line in table.lines] == ["b less a", "c less a", "c less b"]
     assert "Holm's correction over 3 pairs and pools" in table.notes[0]
 
@@ -162,12 +164,12 @@ def test_the_detectable_difference_is_that_of_the_corrected_level() -> None:
     expected = [(normal.inv_cdf(1 - 0.05 / (2 * tests)) + normal.inv_cdf(0.8)) * error for tests in (2, 2)]
     assert found["detectable"].to_list()[:2] == pytest.approx(expected)
     assert found["error"].to_list() == pytest.approx([error, error, error / np.sqrt(2)])
-    assert "detectable" in [column.label for column in difference_table(found, "").columns]
+    assert "detectable" in [column.label for column in difference_table(found, load_runs(scores)).columns]
 
 
 def test_tests_that_cannot_be_significant_are_said() -> None:
     scores = pl.concat(scored(name, {"map": v}) for name, v in {"a": [0.1, 0.2, 0.3], "b": [0.4, 0.6, 0.7]}.items())
-    table = difference_table(compare(scores, "a", "b"), "")
+    table = difference_table(compare(scores, "a", "b"), load_runs(scores))
     assert "3 queries cannot show a difference: their smallest p-value is 0.25" in table.notes[1]
 
 
@@ -179,7 +181,7 @@ def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pyte
 
     usual = replace(PROTOCOL, margin=2.5)
     assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
-        text_of(compared(tmp_path, draws=usual, measures=["map"]), differing(tmp_path, 10))
+        text_of(tmp_path, compared(tmp_path, draws=usual, measures=["map"]))
     )
     shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
     assert {row["margin"] for row in json.loads(shown)["rows"]} == {2.5}
@@ -251,7 +253,7 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     usual = compared(tmp_path, draws=PROTOCOL, measures=["map"])  # recall@1 is no measure of tables
     out = printed("bm25", "lsa")
     text, folder = out.rstrip().rsplit("\n\n", 1)
-    assert f"{text}\n" == text_of(usual, differing(tmp_path, 10))
+    assert f"{text}\n" == text_of(tmp_path, usual)
     assert folder == str(tmp_path / "runs/reports/tiny_2019_queries-3_seed-13_lsa-against-bm25")
     assert "lsa against bm25" in (Path(folder) / "index.html").read_text()
     assert "lsa against bm25" in (tmp_path / "runs/reports/index.html").read_text()
@@ -262,9 +264,8 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     as_json = json.loads(printed("bm25", "lsa", *options))
     assert as_json["folder"] == str(own)
     assert [path.name for path in own.iterdir()] == ["index.html"]
-    (found,) = as_json["comparisons"]
-    assert [each["measure"] for each in found["differences"]] == ["recall@1"]
-    (query,) = found["most_different"]
+    assert [each["measure"] for each in as_json["pairs"]] == ["recall@1"]
+    (query,) = as_json["most_different"]
     assert [(each["first_rank"], each["second_rank"]) for each in query["positives"]] == [(None, 1)]
     assert "two systems or more must be compared, got 1" in printed("bm25", code=2)
     assert "--year must be 2019 here, got 2018" in printed("bm25", "lsa", "--year", "2018", code=2)

@@ -132,7 +132,7 @@ def test_a_comparison_has_the_difference_among_abstracts_beside_it(runs: pl.Data
     assert re.search(r"of the positives and [\d.]+% of the negatives have no abstract", note)
     assert "of all" in note
     assert "worse: the two disagree" in note
-    assert "with abstracts" in [column.label for column in difference_table(differences, "").columns]
+    assert "with abstracts" in [column.label for column in difference_table(differences, runs).columns]
     assert any(
         "among the candidates with an abstract" in note
         for table in tables(scores, ["map"], baseline="most-cited")
@@ -140,4 +140,4 @@ def test_a_comparison_has_the_difference_among_abstracts_beside_it(runs: pl.Data
     )
     alike = compare(scores.with_columns(among_abstracts=pl.lit(None, pl.Float64)), "most-cited", "newest", ["map"])
     assert alike["among_difference"].null_count() == len(alike)
-    assert "with abstracts" not in [column.label for column in difference_table(alike, "").columns]
+    assert "with abstracts" not in [column.label for column in difference_table(alike, runs).columns]
