@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.core.workspace import REPORTS
 from pipeline.studies.base import STUDIES, find
 
-COMPARE = ["compare", "bm25", "lsa", "--corpus", "demo", "--queries", "100", "--nested"]
+COMPARE = ["compare", "bm25", "lsa", "--corpus", "demo", "--queries", "50", "--nested"]
 """On the pools of the study ``large_scale``."""
 
 BOARD = (
@@ -22,13 +22,13 @@ BOARD = (
 )
 """Systems of the leaderboard."""
 
-POOLS = ("--year 2019 --size 1k", "--year 2019 --size 600 --field Medicine", "--year 2020 --size 600")
+POOLS = ("--year 2019 --size 1500", "--year 2019 --size 1500 --field Medicine", "--year 2020 --size 1500")
 
 
 def leaderboard() -> Iterator[list[str]]:
     """Yield the commands of the leaderboard and card: before the studies, whose pools few of its systems rank."""
     for pool in POOLS:
-        drawn = ["--corpus", "demo", "--queries", "100", "--seed", "13", *pool.split()]
+        drawn = ["--corpus", "demo", "--queries", "50", "--min-citations", "0", "--seed", "13", *pool.split()]
         yield ["tune", *drawn, "--size", "all"]
         yield ["eval", *drawn, "--samples", "1", "--model", BOARD]
     yield from (["leaderboard"], ["card", "minilm"])

@@ -40,13 +40,13 @@ def separated(text: str, separators: str) -> tuple[Grid, int]:
     kept = [line for line in lines if not re.match(r"sep=.\s*$", line)]
     csv.field_size_limit(MAX_LINE)
 
-    def rows(separator: str) -> Grid:
+    def rows(separator: str, most: int | None = None) -> Grid:
         quoted = separator != "\t" or all(line.count('"') % 2 == 0 for line in kept)
         quote = '"' if quoted else None
-        return [*csv.reader(kept, delimiter=separator, skipinitialspace=True, quotechar=quote)]
+        return [*csv.reader(kept[:most], delimiter=separator, skipinitialspace=True, quotechar=quote)]
 
     def fit(separator: str) -> tuple[int, int]:
-        widths = Counter(line.count(separator) for line in kept[:2000])
+        widths = Counter(len(row) - 1 for row in rows(separator, 2000))
         widths.pop(0, None)
         width, lines_of = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
         return lines_of, width

@@ -38,7 +38,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     lines = [
         _how_to_read(table, runs, compared),
         _significance(table, runs),
-        _collection(table, runs) if own_queries else _pools(table),
+        _collection(table, runs) if own_queries else _pools(table, runs),
         _fewer_samples(table),
         _missing(runs),
         _unrated(table, runs),
@@ -67,11 +67,8 @@ def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     resample = table["resample"][0]
     bootstrap = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
     brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 1 else ""
-    few = (
-        ""
-        if table["queries"].min() >= _FEW
-        else f" Few queries ({table['queries'].min()}): intervals and tests say little."
-    )
+    least = table["queries"].min()
+    few = "" if least >= _FEW else f" Few queries ({least}): intervals and tests say little."
     few = few if brackets else " One query: no interval."
     same_depth = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
     best = f" Bold or *: best of its {compared}{same_depth}." if table["label"].n_unique() > 1 else ""
@@ -108,16 +105,17 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     return " ".join([*parts, untested_note] if untested else parts)
 
 
-def _pools(table: pl.DataFrame) -> str:
+def _pools(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the number of samples of each pool; also of queries and positives if the table has no columns for them."""
-    samples = pl.col("samples").list.len().alias("drawn")
-    facts = table.group_by("field", "size").agg(samples.max(), pl.col("queries", "positives").max())
+    papers = dict(runs.select("size", "positives_papers").rows()[::-1])  # of the first sample
+    drawn = pl.col("samples").list.len().max().alias("drawn")
+    facts = table.group_by("field", "size").agg(drawn, pl.col("queries", "positives").max())
     if facts["field"].n_unique() > 1:
         return f"Samples of each field's pool: {' or '.join(map(str, facts['drawn'].unique().sort()))}."
     parts = [
-        f"{format_count(size or 0)} in {counted(drawn, 'sample')}, {counted(queries, 'query')}, "
-        f"{counted(positives, 'positive')}"
-        for _, size, drawn, queries, positives in facts.sort("size").iter_rows()
+        f"{format_count(size or 0)} in {counted(samples, 'sample')}, {counted(queries, 'query')}, "
+        f"{counted(positives, 'citation')} of {counted(papers[size] or 0, 'paper')}"
+        for _, size, samples, queries, positives in facts.sort("size").iter_rows()
     ]
     return f"Pools: {'; '.join(parts)}."
 

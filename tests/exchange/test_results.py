@@ -210,6 +210,9 @@ def test_tables_of_spreadsheets(tmp_path: Path) -> None:
     table = tmp_path / "board.csv"
     table.write_text("name;t;u\na;0,1;0,2\nb;0,3;0,4\n")
     assert values(table)["b", "u", MAIN] == 0.4
+    rows = "".join(f'"r(a,b)",{n},0.{n},x; y; z; v; w; u\n' for n in range(3))
+    table.write_text(f"system,item,value,settings\n{rows}")
+    assert values(table)["r(a,b)", "2", MAIN] == 0.2
     table.write_text("system,item,value\na,t,0.1\n,t,0.2\na,,0.3\n")
     found = read_results([table])
     assert len(found.values) == 1
