@@ -11,7 +11,7 @@ LINES = {
     ".": 491,
     "cli": 3_392,
     "train": 2_296,
-    "studies": 10_135,
+    "studies": 10_120,
     "cluster": 561,
     "scores": 5_360,
     "stages": 3_962,

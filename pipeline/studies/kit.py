@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace, selection
-from pipeline.core.config import file_name, format_count
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.config import counted, digest, file_name, format_count
+from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.files import sha256
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import required
@@ -30,7 +31,12 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.prefilter import describe_gaps
 from pipeline.corpus.reader import Corpus
+from pipeline.data import DATA
 from pipeline.encode.names import split_names
+from pipeline.exchange.boards import MAIN, in_our_spelling, is_called
+from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
+from pipeline.exchange.results import Found, read_results
+from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.design import Design, estimate
 from pipeline.measure.design import Draws as Draws
 from pipeline.measure.estimates import (
@@ -43,10 +49,11 @@ from pipeline.measure.estimates import (
     share_of_samples,
 )
 from pipeline.measure.inputs import Qrels, query_of
-from pipeline.measure.measures import parse_measures
+from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.statistics import bootstrap_means, interval, simultaneous
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.facts import gaps_of
+from pipeline.scores.files import evaluate
 from pipeline.scores.layout import select_measures
 from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.published import published as published_figure
@@ -64,15 +71,16 @@ from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_t
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
 
 __all__ = [
-    "AVERAGE", "ENOUGH", "FIELD_BIT", "MAG_FIELDS", "NO_YEAR", "POWER", "TUNED", "Batches", "Chart", "Columns",
-    "Corpus", "Design", "Draw", "Draws", "InputError", "Pool", "PoolsRecipe", "Qrels", "Rankings", "Report", "Row",
-    "Scored", "Selection", "Series", "Show", "Steps", "Study", "Table", "Task", "Workspace", "bootstrap_means",
-    "components", "contrasts", "corpus_of", "crossed_mean", "describe_gaps", "estimate", "figure", "file_name",
-    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "interval", "label_of", "lines",
-    "own_pool", "parse_measures", "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of",
-    "read_ranking", "require_known", "required", "scored", "select_measures", "selection", "share_of_clusters",
-    "share_of_samples", "simultaneous", "smallest", "split_names", "study", "summarise", "table", "tuned",
-    "with_negatives", "write_pool",
+    "ALPHA", "AVERAGE", "DATA", "ENOUGH", "FIELD_BIT", "FRACTION", "MAG_FIELDS", "MAIN", "NO_YEAR", "PERCENT", "POINTS",
+    "POWER", "TUNED", "Batches", "Board", "Chart", "Columns", "Corpus", "Design", "Draw", "Draws", "Found",
+    "InputError", "Pool", "PoolsRecipe", "Qrels", "Rankings", "Report", "Row", "Scored", "Selection", "Series", "Show",
+    "Steps", "Study", "Table", "Task", "Workspace", "board", "bootstrap_means", "components", "contrasts", "corpus_of",
+    "counted", "crossed_mean", "describe_gaps", "digest", "estimate", "evaluate", "figure", "file_name", "flat",
+    "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling", "interval", "is_called",
+    "label_of", "lines", "nearest", "own_pool", "parse_measures", "plan", "points", "pool_tasks", "pools_of",
+    "priorities", "published_figure", "query_of", "read_ranking", "read_results", "require_known", "required", "scored",
+    "select_measures", "selection", "sha256", "share_of_clusters", "share_of_samples", "sign_of", "simultaneous",
+    "smallest", "split_names", "study", "summarise", "table", "tuned", "with_negatives", "write_pool",
 ]  # fmt: skip
 
 

@@ -60,7 +60,7 @@ def table(
     title: str,
     frame: pl.DataFrame,
     label: str,
-    columns: Show | Columns,
+    columns: Show | Columns | None = None,
     notes: Sequence[str] = (),
     *,
     rows: pl.DataFrame | None = None,
@@ -76,7 +76,8 @@ def table(
         frame: the figures.
         label: format of the label of a row, perhaps after a heading: ``"system, size: {system}, {size}"``. Without a
             heading, the names of its columns are the heading.
-        columns: how each column is written, by its heading; with ``across``, one may be given alone.
+        columns: how each column is written, by its heading; with ``across``, one may be given alone. None: those that
+            the label does not name, floats with one decimal.
         notes: sentences below it.
         rows: what is shown, if not ``frame``.
         across: format of the heading of a column, for frames that have a row for each cell: rows with one label make
@@ -88,6 +89,9 @@ def table(
     """
     corner, colon, form = label.rpartition(": ")
     corner = corner if colon else ", ".join(_names(label))
+    if columns is None:
+        names = (frame if rows is None else rows).columns
+        columns = {name: _plain(name) for name in names if name not in _names(label)}
     by_heading = columns if isinstance(columns, Mapping) else {"": columns}
     shown = {heading: _written(show) for heading, show in by_heading.items()}
     cells, headings = dict[tuple[str, Column], Value](), dict[Column, None]()
@@ -115,6 +119,16 @@ def _column(row: Row, heading: str, across: str, group: str) -> Column:
         return Column("", heading)
     above, label = group.format_map(row), across.format_map(row)
     return Column(f"{above} {label}".strip(), heading) if heading else Column(above, label)
+
+
+def _plain(name: str) -> Callable[[Row], Value]:
+    def show(row: Row) -> Value:
+        value = row[name]
+        if value is None or isinstance(value, str):
+            return value
+        return f"{value:.1f}" if isinstance(value, float) else f"{value:,}"
+
+    return show
 
 
 def _names(form: str) -> list[str]:
