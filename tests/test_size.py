@@ -13,7 +13,7 @@ LINES = {
     "train": 2_296,
     "studies": 10_120,
     "cluster": 561,
-    "scores": 5_360,
+    "scores": 5_283,
     "stages": 3_962,
     "exchange": 2_082,
     "measure": 3_302,

@@ -14,7 +14,6 @@ from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.measure.design import RESAMPLED, Draws
 from pipeline.measure.estimates import POWER
-from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value, patterns_text
 from pipeline.scores.average import AVERAGE, PROTOCOL, drawn
 from pipeline.scores.caption import listing
@@ -23,7 +22,7 @@ from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Page, Part, Series
-from pipeline.scores.tables import Table, label_of, percent, points
+from pipeline.scores.tables import Table, label_of, points
 
 _TITLE = 64
 """Maximum characters of a title."""
@@ -139,24 +138,15 @@ def page_of(
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    listed = listing(runs, (row["first"], row["second"]), _best_line(differences))
+    found = findings_of_pair(differences, runs)
+    listed = listing(runs, (row["first"], row["second"]), found[0])
     title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {counted(count, 'query')}."
-    return Page(title, about, parts, facts, listed, findings_of_pair(differences, runs))
+    return Page(title, about, parts, facts, listed, found)
 
 
 def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:
     """Return the differences without those of the mean over fields."""
     return differences.filter(pl.col("field").ne_missing(AVERAGE))
-
-
-def _best_line(differences: pl.DataFrame) -> str:
-    """Return a line with the better system by the first measure: in the mean over fields, else on the largest pool."""
-    first = differences.filter(measure=differences["measure"][0])
-    rows = first.filter(field=AVERAGE).rows(named=True) or first.rows(named=True)
-    row = max(rows, key=lambda row: row["size"] or 0)
-    second = row["difference"] * sign_of(row["measure"]) > 0
-    name, value = (row["second"], row["second_value"]) if second else (row["first"], row["first_value"])
-    return f"{name}: {label_of(row['measure'])} {percent(value)} ({pool_of(row)})"
 
 
 def queries_table(differences: pl.DataFrame, queries: pl.DataFrame) -> Table:

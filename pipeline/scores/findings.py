@@ -14,11 +14,8 @@ from pipeline.scores.average import AVERAGE, FINDINGS
 from pipeline.scores.caption import scope
 from pipeline.scores.facts import applied
 from pipeline.scores.layout import cell_of, runs_behind
-from pipeline.scores.notes import gap_in_abstracts
 from pipeline.scores.sources import cited_until, trainings_of
-from pipeline.scores.tables import label_of, points
-from pipeline.stages.systems import TUNED
-from pipeline.stages.tune import LIMITS_K1
+from pipeline.scores.tables import label_of, percent, points
 
 _NAMED = 4
 """Maximum number of systems that a sentence names; it counts the others."""
@@ -31,24 +28,28 @@ def headline(summary: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of the first measure in the mean over fields, else on the largest pool of the first table."""
     rows = summary.filter(measure=summary["measure"][0])
     means = rows.filter(field=AVERAGE)
-    if not means.is_empty():
-        return means.filter(table=means["table"][0])
-    return rows.filter(table=rows["table"][0]).filter(pl.col("size") == pl.col("size").max())
+    rows = rows.filter(table=(rows if means.is_empty() else means)["table"][0])
+    return rows.filter(field=AVERAGE) if len(means) else rows.filter(pl.col("size") == pl.col("size").max())
 
 
-def best_row(rows: pl.DataFrame) -> dict[str, Any]:
-    """Return the row with the best mean, of rows of a summary that have one measure; of equals the first."""
+def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[dict[str, Any], str]:
+    """Return the row of :func:`headline` with the best mean, of equals the first, and where it is, in words."""
+    rows = headline(summary)
     down = sign_of(rows["measure"][0]) > 0
-    best: dict[str, Any] = rows.sort("value", descending=down, maintain_order=True).row(0, named=True)
-    return best
+    best = rows.sort("value", descending=down, maintain_order=True).row(0, named=True)
+    over = "mean over fields" if best["field"] == AVERAGE else scope(runs_behind(rows, runs).row(0, named=True))
+    return best, over + ("" if best["size"] is None else f", {format_count(best['size'])} candidates")
+
+
+def best_line(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
+    """Return the best system by the first measure in a line, for the index of pages."""
+    row, where = best_of(summary, runs)
+    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
 
 
 def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
     """Return what a summary shows by its first measure: the best row, tested differences, and what limits them."""
-    rows = headline(summary)
-    best, of_rows = best_row(rows), runs_behind(rows, runs)
-    where = "mean over fields" if best["field"] == AVERAGE else scope(of_rows.row(0, named=True))
-    where += "" if best["size"] is None else f", {format_count(best['size'])} candidates"
+    rows, (best, where) = headline(summary), best_of(summary, runs)
     systems, end = rows["label"].n_unique(), "highest" if sign_of(best["measure"]) > 0 else "lowest"
     rank = "" if systems == 1 else f", the {end} of {systems} systems"
     figure = f"{label_of(best['measure'])} {cell_of(best).plain} ({where}, {counted(best['queries'], 'query')})"
@@ -56,7 +57,7 @@ def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
     return (
         f"{best['label']} has {figure}{rank}.",
         *_tested(tested, "the paired test"),
-        *_limits(of_rows, best, tested),
+        *_limits(runs_behind(rows, runs), best, tested),
     )
 
 
@@ -104,22 +105,10 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
     if any(smallest >= alpha for smallest, alpha in zip(least, tested["alpha"], strict=True)):
         limits.append("so few queries that no test can show a difference")
     year = applied(runs.row(0, named=True)).get("year")
-    unknown, late = [], []
-    for run in runs.unique("label", maintain_order=True).iter_rows(named=True):
-        trainings = list(trainings_of(run).values())
-        last = cited_until(trainings) or 0
-        unknown += [run["label"]] if not all(training.on for training in trainings) else []
-        late += [f"{run['label']} (to {last})"] if year and last >= year else []
+    last_of = {run["label"]: cited_until(trainings_of(run).values()) or 0 for run in runs.iter_rows(named=True)}
+    late = [f"{label} (to {last})" for label, last in last_of.items() if year and last >= year]
     if late:
         limits.append(f"training data may hold the citations of the queries of {year}: {_listed(late)}")
-    if unknown:
-        limits.append(f"the training data of {_listed(unknown)} is unknown")
-    limits += [gap] if (gap := gap_in_abstracts(runs)) else []
-    absent = runs.unique("pool")["positives_not_in_collection"].sum()
-    limits += [f"{absent:,} positives are not in the collection"] if absent else []
-    edge = runs.filter(pl.col("also").list.contains(TUNED), pl.col("k1").is_in(LIMITS_K1))
-    if not edge.is_empty():
-        limits.append(f"{edge['label'][0]} was tuned to the edge of the grid (k1={edge['k1'][0]:g})")
     if limits:
         yield f"Limits: {'; '.join(limits)}."
 

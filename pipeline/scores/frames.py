@@ -52,12 +52,9 @@ FACTS = {
     "positives_not_in_collection": pl.Int64,
     "queries_without_positive": pl.Int64,
     "queries_without_results": pl.Int64,
-    "retrieved": pl.Int64,
-    "tied_share": pl.Float64,
     **GAPS,
     "no_positive": pl.String,
     "weights": pl.List(pl.Struct({"system": pl.String, "weight": pl.Float64})),
-    "prefixes": pl.String,
     "without_vector": pl.String,
     "encoders": pl.List(ENCODER),
     "replaced": pl.Boolean,
@@ -66,10 +63,9 @@ FACTS = {
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
 the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries without a
-positive, ``weights`` are those of a weighted sum, ``prefixes`` the texts put before papers and queries,
-``without_vector`` says how many papers have none (null: all have one), ``encoders`` are those of
-:meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files, ``replaced``: older tunings were left out,
-``workspace`` is the folder of the workspace, null for runs of files."""
+positive, ``weights`` are those of a weighted sum, ``without_vector`` says how many papers have none (null: all have
+one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files,
+``replaced``: older tunings were left out, ``workspace`` is the folder of the workspace, null for runs of files."""
 
 _PRIVATE = {
     "row": pl.String,

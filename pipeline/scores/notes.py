@@ -10,7 +10,7 @@ import polars as pl
 from pipeline.core.config import counted, format_count
 from pipeline.corpus.prefilter import describe_gaps, uneven_abstracts
 from pipeline.measure.design import RESAMPLED
-from pipeline.measure.measures import MEASURES, parse_measures
+from pipeline.measure.measures import parse_measures
 from pipeline.measure.permutation import patterns_text
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.caption import DATASET, provenance
@@ -34,11 +34,10 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
     ``compared`` says which figures are compared with each other, such as ``column``.
     """
     pools = runs.unique("pool", keep="first", maintain_order=True)
-    own_queries = has_own_queries(pools.row(0, named=True))
     lines = [
         _how_to_read(table, runs, compared),
         _significance(table, runs),
-        _collection(table, runs) if own_queries else _pools(table, runs),
+        _collection(table, runs) if has_own_queries(pools.row(0, named=True)) else _pools(table, runs),
         _fewer_samples(table),
         _missing(runs),
         _unrated(table, runs),
@@ -47,8 +46,7 @@ def notes(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> tuple[str, 
         _trained_on(runs),
         cut_note(runs),
         _parameters(runs),
-        _prefixes(runs),
-        _depths_and_ties(runs),
+        _depths(runs),
         provenance(table, runs),
     ]
     return tuple(note for note in lines if note)
@@ -61,18 +59,15 @@ def notes_on_systems(runs: pl.DataFrame, differences: pl.DataFrame | None = None
 
 
 def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
-    sampled = (table["samples"].list.len() > 1).any()
+    sampled, resample, fewest = (table["samples"].list.len() > 1).any(), table["resample"][0], table["queries"].min()
     statistic = "mean over samples of the mean over queries" if sampled else "mean over queries"
-    deviation = " ± standard deviation over samples" if sampled else ""
-    resample = table["resample"][0]
+    deviation = " ± standard deviation over samples" * sampled
     bootstrap = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
     brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 1 else ""
-    least = table["queries"].min()
-    few = "" if least >= _FEW else f" Few queries ({least}): intervals and tests say little."
-    few = few if brackets else " One query: no interval."
-    same_depth = " among rows of its depth" if runs["depth"].n_unique() > 1 else ""
-    best = f" Bold or *: best of its {compared}{same_depth}." if table["label"].n_unique() > 1 else ""
-    return f"Percent: {statistic}{deviation}{brackets}.{best}{few}"
+    few = f" Few queries ({fewest}): intervals and tests say little." if fewest < _FEW else ""
+    same_depth = " among rows of its depth" * (runs["depth"].n_unique() > 1)
+    best = f" Bold or *: best of its {compared}{same_depth}." * (table["label"].n_unique() > 1)
+    return f"Percent: {statistic}{deviation}{brackets}.{best}{few if brackets else ' One query: no interval.'}"
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
@@ -131,8 +126,7 @@ def _fewer_samples(table: pl.DataFrame) -> str:
 
 def _collection(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the size of a collection with queries from its release; empty for a table by field, which has columns."""
-    row = table.row(0, named=True)
-    heading = "Named in the files" if runs["workspace"][0] is None else "Collection"
+    row, heading = table.row(0, named=True), "Collection" if runs["workspace"][0] else "Named in the files"
     nouns = {"size": "document", "queries": "query", "positives": "positive"}
     size = f"{heading}: {', '.join(counted(row[column], noun) for column, noun in nouns.items())}."
     return size if set(table["field"]) == {None} else ""
@@ -153,20 +147,14 @@ def _missing(runs: pl.DataFrame) -> str:
 
 
 def _unrated(table: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return how many queries lack a document of the grade that a measure calls relevant, and what grades gain."""
+    """Return how many queries lack a document of the grade that a measure calls relevant."""
     counts = dict(table.group_by("measure", maintain_order=True).agg(pl.col("queries").max()).iter_rows())
-    judged = (runs["queries"] - runs["queries_without_positive"]).max()
-    most = max(*counts.values(), judged or 0)
-    parsed = {name: parse_measures(name)[0] for name in counts}
-    parts = [
-        f"{name}: {most - count:,} of {most:,} queries without a document of grade {parsed[name].relevant} left out."
+    most = max(*counts.values(), (runs["queries"] - runs["queries_without_positive"]).max() or 0)
+    return " ".join(
+        f"{name}: {most - count:,} of {most:,} queries without a document of grade {grade} left out."
         for name, count in counts.items()
-        if parsed[name].relevant > 1 and count < most
-    ]
-    if any(measure.relevant > 1 or measure.gains for measure in parsed.values()):
-        graded = [(name, measure) for name, measure in parsed.items() if MEASURES[measure.name].graded]
-        parts += [f"{name} gains {'2^grade - 1' if measure.gains else 'the grade'}." for name, measure in graded]
-    return " ".join(parts)
+        if (grade := parse_measures(name)[0].relevant) > 1 and count < most
+    )
 
 
 def _parameters(runs: pl.DataFrame) -> str:
@@ -198,25 +186,15 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
     return ", ".join(parts + ([run["without_vector"]] if run["without_vector"] else []))
 
 
-def _prefixes(runs: pl.DataFrame) -> str:
-    """Return the prefixes and prompts of the texts that encoders read."""
-    lines = dict.fromkeys(f"{label} {text}" for label, text in runs.select("label", "prefixes").iter_rows() if text)
-    return f"Put before the text: {'; '.join(lines)}." if lines else ""
-
-
-def _depths_and_ties(runs: pl.DataFrame) -> str:
-    entries = (pl.col("tied_share") * pl.col("retrieved")).sum() / pl.col("retrieved").sum()
-    by_row = runs.group_by("label", maintain_order=True).agg(pl.col("depth").last(), entries.fill_nan(0).alias("tied"))
-    depths = sorted(set(by_row["depth"]))
-    tops = [
-        f"the top {depth:,}" + (f" ({', '.join(by_row.filter(depth=depth)['label'])})" if len(depths) > 1 else "")
-        for depth in depths
-    ]
-    tied = ", ".join(f"{label} {share:.1%}" for label, share in by_row.select("label", "tied").iter_rows())
-    return (
-        f"Measured on {' and '.join(tops)} of each query; denominators count all positives of the query in the pool. "
-        f"Ranked entries with a tied score: {tied}."
+def _depths(runs: pl.DataFrame) -> str:
+    labels_of_depth = (
+        runs.group_by("label", maintain_order=True).agg(pl.col("depth").last()).group_by("depth").agg("label")
     )
+    tops = [
+        f"the top {depth:,}" + (f" ({', '.join(labels)})" if len(labels_of_depth) > 1 else "")
+        for depth, labels in labels_of_depth.sort("depth").iter_rows()
+    ]
+    return f"Measured on {' and '.join(tops)} of each query; denominators count all positives of the query in the pool."
 
 
 def _trained_on(runs: pl.DataFrame) -> str:

@@ -33,7 +33,7 @@ from pipeline.stages.score import AMONG_ABSTRACTS
 from pipeline.stages.titles import is_tuned, shown, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
-_SCORED = ("queries_without_positive", "queries_without_results", "retrieved", "tied_share")
+_SCORED = ("queries_without_positive", "queries_without_results")
 """Counts of a scoring that a frame of rankings contains."""
 
 _TUNED = ("k1", "b", "weights")
@@ -251,7 +251,6 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         **{f"{kind}_{mark}": n for kind, marks in pool.counts.get("marks", {}).items() for mark, n in marks.items()},
         "weights": [{"system": part, "weight": weight} for part, weight in weights.items()],
-        "prefixes": _prefixes(settings, config),
         "without_vector": _without_vector(ranking.manifest.counts),
         "encoders": sources.encoders(ranking, system),
         "replaced": False,
@@ -295,16 +294,6 @@ def _without_vector(counts: Counts) -> str | None:
         f"no vector for {candidates:,} of {counts['candidates']:,} candidates and {queries:,} of "
         f"{counts['queries']:,} queries"
     )
-
-
-def _prefixes(settings: Mapping[str, Any], pool: Mapping[str, Any]) -> str | None:
-    """Return the prefixes and prompts of the texts that encoders read; None without any."""
-    encoder, query_encoder = ([*values_of(settings, name)] for name in ("encoder", "query_encoder"))
-    papers = [*values_of(encoder, "paper_prefix")]
-    own = [*values_of(query_encoder, "query_prefix" if pool.get("queries_are") == "texts" else "paper_prefix")]
-    texts_of = {"papers": papers, "queries": [*(own or papers), *values_of(encoder, "prompt")]}
-    texts = {role: ", ".join(dict.fromkeys(repr(text) for text in texts if text)) for role, texts in texts_of.items()}
-    return ", ".join(f"{role} {text}" for role, text in texts.items() if text) or None
 
 
 def _engine(settings: Mapping[str, Any]) -> str | None:

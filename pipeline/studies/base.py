@@ -35,7 +35,7 @@ class Report:
         parts: further parts of its page: charts that are no files, a browser of queries.
         copies: further files of the study, copied from artifacts, path by name.
         findings: what the figures show, sentences from its main table and its tests; empty: none.
-        best: the best row, for the index of reports (:func:`pipeline.scores.page.report.best_of`).
+        best: the best row, for the index of reports (:func:`pipeline.scores.findings.best_line`).
         tables_first: whether tables come before charts on its page.
     """
 

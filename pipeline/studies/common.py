@@ -16,11 +16,10 @@ from pipeline.measure.design import Draws
 from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts, figures
-from pipeline.scores.findings import findings
+from pipeline.scores.findings import best_line, findings
 from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Chart, Part, Series
-from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.summary import flat
 from pipeline.scores.tables import Cell, Column, Form, Value, percent, points
@@ -63,7 +62,7 @@ def pool_result(
             browser(runs, scores, measures, draws, types=types),
         ],
         findings=findings(summaries[-1], runs),
-        best=best_of(summaries[-1], runs),
+        best=best_line(summaries[-1], runs),
     )
 
 

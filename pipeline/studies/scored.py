@@ -26,12 +26,11 @@ from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts as charts_of
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import is_called, label_of_row
-from pipeline.scores.findings import findings
+from pipeline.scores.findings import best_line, findings
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Part
-from pipeline.scores.page.report import best_of
 from pipeline.scores.plot import draw
 from pipeline.scores.sources import trainings_of
 from pipeline.scores.store import Rankings, open_rankings, runs_of, values
@@ -267,7 +266,7 @@ def report_of(runs: pl.DataFrame, summaries: Sequence[pl.DataFrame], measures: S
         sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
         parts=parts,
         findings=findings(summaries[-1], runs),
-        best=best_of(summaries[-1], runs),
+        best=best_line(summaries[-1], runs),
     )
 
 

@@ -42,8 +42,6 @@ def scored(
         "positives_not_in_collection": 0,
         "queries_without_positive": 0,
         "queries_without_results": 0,
-        "retrieved": 1_000,
-        "tied_share": 0.0,
         "replaced": False,
         **facts,
     }

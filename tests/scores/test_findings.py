@@ -99,15 +99,6 @@ def test_fields_count_one_by_one_and_in_their_mean() -> None:
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
-        ({"k1": 4.0, "also": ["bm25:tuned"]}, "was tuned to the edge of the grid (k1=4)"),
-        ({"k1": 3.5, "also": ["bm25:tuned"]}, ""),
-        ({"k1": 4.0}, ""),
-        ({"positives_not_in_collection": 7}, "7 positives are not in the collection"),
-        (
-            {"positives_papers": 50, "positives_without_abstract": 10,
-             "negatives_papers": 200, "negatives_without_abstract": 1},
-            "20.0% of the positives and 0.5% of the negatives have no abstract",
-        ),
         ({"encoders": SCINCL, "year": 2019}, "citations of the queries of 2019: bm25 (to 2020)"),
         ({"encoders": SCINCL, "year": 2099}, ""),
         ({"name": "minilm", "year": 2019}, ""),

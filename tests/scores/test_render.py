@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).with_name("golden")
 def flat(system: str, value: float, *, field: str | None = None, size: int = 200_000, sample: int = 1) -> pl.DataFrame:
     """Equal values of all queries: the interval is the value itself, so golden text can be checked by eye."""
     values = {"map": [value] * 20, "recall@30": [value + 0.125] * 20}
-    return scored(system, values, field=field, size=size, sample=sample, tied_share=0.015)
+    return scored(system, values, field=field, size=size, sample=sample)
 
 
 def render(scores: pl.DataFrame, output: str = "terminal", baseline: str | None = None, **look: Any) -> str:

@@ -17,8 +17,8 @@ from pipeline.exchange.frames import as_csv
 from pipeline.measure.design import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load
-from pipeline.scores.compare import QUERIES, compare
-from pipeline.scores.comparison import tables_of as comparison_tables
+from pipeline.scores.compare import compare
+from pipeline.scores.comparison import difference_table
 from pipeline.scores.frames import load_runs
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.store import scores_of, stored
@@ -195,8 +195,7 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     page = page_of(Report(runs, scores, summary, ["map"], draws))
     assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
     differences = compare(scores, "bm25", "lsa", draws=draws)
-    (table,) = comparison_tables(differences, pl.DataFrame(schema=QUERIES))
-    assert table.title == "lsa against bm25 (scifact, 8 candidates, 3 queries)"
+    assert difference_table(differences, runs).title == "lsa less bm25 (scifact 8, 3 queries)"
     assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact_scores"]
 
 

@@ -233,19 +233,18 @@ def test_systems_are_sorted_by_their_mean_over_pools() -> None:
 def test_notes_count_by_system() -> None:
     half, deep = {"map": [0.5]}, {"depth": 9}
     many = [
-        scored("a", half, retrieved=100, tied_share=0.5, queries_without_results=2, **deep),
+        scored("a", half, queries_without_results=2, **deep),
         scored(
-            "a", half, size=9, retrieved=300, tied_share=0.1, queries_without_positive=4,
+            "a", half, size=9, queries_without_positive=4,
             positives_not_in_collection=7, **deep,
         ),
         scored(
-            "b", half, size=9, retrieved=0, queries_without_positive=4, queries_without_results=1,
+            "b", half, size=9, queries_without_positive=4, queries_without_results=1,
             positives_not_in_collection=7, **deep,
         ),
     ]  # fmt: skip
     (table,) = tables_of(pl.concat(many), summarise(pl.concat(many), draws=DRAWS))
     notes = " ".join(table.notes)
-    assert "tied score: a 20.0%, b 0.0%." in notes
     assert "scored 0: a 2, b 1. Queries without a positive, left out: 4." in notes
     assert "Positives that are not in the collection: 7, left out of denominators." in notes
     assert "the top 9 of each query" in notes

@@ -15,14 +15,13 @@ from pipeline.measure.design import Draws
 from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
 from pipeline.scores.charts import charts
-from pipeline.scores.findings import best_row, findings, headline
+from pipeline.scores.findings import best_line, findings
 from pipeline.scores.judged import judged_parts
-from pipeline.scores.layout import build_tables, leaderboard, runs_behind, select_measures, table_of
+from pipeline.scores.layout import build_tables, leaderboard, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
 from pipeline.scores.render import render_table
 from pipeline.scores.summary import exported, summarise_samples
-from pipeline.scores.tables import label_of, percent
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,19 +83,8 @@ def page_of(report: Report) -> Page:
     queries = browser(runs, report.scores, report.measures, report.draws)
     parts += [queries] if queries.pools else []
     shown = findings(selected, runs)
-    entry = listing(runs, selected["label"].unique(maintain_order=True), best_of(selected, runs))
+    entry = listing(runs, selected["label"].unique(maintain_order=True), best_line(selected, runs))
     return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry, shown)
-
-
-def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the best system by the first measure: in the mean over fields, else on the largest pool."""
-    candidates = headline(summary)
-    row = best_row(candidates)
-    scope_text = (
-        "mean over fields" if row["field"] == AVERAGE else scope(runs_behind(candidates, runs).row(0, named=True))
-    )
-    scope_text += "" if row["size"] is None else f" {format_count(row['size'])}"
-    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({scope_text})"
 
 
 def _tables(report: Report) -> Iterator[Part]:
