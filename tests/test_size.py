@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_842,
     "encode": 4_717,
     "corpus": 2_418,
-    "sources": 5_324,
+    "sources": 5_357,
     "core": 3_520,
     "alias": 28,
     "data": 6,

@@ -21,7 +21,7 @@ from pipeline.core.text import plain_doi, reference_keys
 from pipeline.sources.base import find_files
 from pipeline.sources.bibtex import read_bibtex
 from pipeline.sources.documents import first_record, lines_command
-from pipeline.sources.fieldmaps import FOLDED
+from pipeline.sources.fieldmaps import ARXIV_FIELDS, FOLDED
 from pipeline.sources.lists import Cells, Split, is_cut, one_id
 from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
@@ -290,6 +290,27 @@ class Bibtex(JsonLines):
     others: ClassVar[Sequence[str]] = ()
     contents = "BibTeX files"
     _records = staticmethod(read_bibtex)
+
+
+@dataclass(frozen=True)
+class Arxiv(JsonLines):
+    """arXiv's dump of its metadata: no references; years are those of submission, fields of the first category."""
+
+    source = "arxiv"
+    patterns: ClassVar[Sequence[str]] = ("arxiv-metadata-oai-snapshot.json*",)
+    others: ClassVar[Sequence[str]] = ()
+    contents = "arXiv metadata"
+
+    def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
+        for record in super()._records(tally):
+            archives = [name.partition(".")[0] for name in str(record.get("categories") or "").split()[:1]]
+            found = {
+                "paper_id": record.get("id"),
+                "year": _lookup(record, "versions.created") or record.get("update_date"),
+                "fields": [ARXIV_FIELDS.get(archive, "Physics") for archive in archives],
+                "doi": next(iter(str(record.get("doi") or "").split()), None),
+            }
+            yield record | found
 
 
 class _Record(msgspec.Struct):

@@ -59,10 +59,21 @@ OPENALEX_SUBFIELDS = {
 OPENALEX_SOURCES = ("auto", "concepts", "topics")
 """Sources of a work's fields: level-0 concepts, the primary topic, or (``auto``) the topic if no concept counts."""
 
+ARXIV_FIELDS = {
+    **dict.fromkeys(("cs", "cmp-lg"), "Computer Science"),
+    **dict.fromkeys(("math", "stat", "alg-geom", "dg-ga", "funct-an", "q-alg", "bayes-an"), "Mathematics"),
+    **dict.fromkeys(("econ", "q-fin"), "Economics"),
+    "q-bio": "Biology",
+    "eess": "Engineering",
+    "chem-ph": "Chemistry",
+}
+"""Archives of arXiv, also those of before 1998, and our field; all others are of Physics."""
+
 MAPPINGS = {
     "S2AG category": [*((name, name) for name in MAG_FIELDS), *((name, "-") for name in S2_OTHERS)],
     "OpenAlex concept (level 0)": [(name.capitalize(), name) for name in MAG_FIELDS],
     "OpenAlex field (primary topic)": list(OPENALEX_FIELDS.values()),
     "OpenAlex subfield (before its field)": list(OPENALEX_SUBFIELDS.values()),
+    "arXiv archive (of the first category)": [*ARXIV_FIELDS.items(), ("all others", "Physics")],
 }
 """All mappings for printing: (subject of the release, our field)."""

@@ -59,6 +59,7 @@ SOURCES: dict[str, Source] = {
     "parquet": Source(".collection:ParquetFiles", "your own Parquet files, with --columns"),
     "csv": Source(".collection:Tables", "your own CSV or TSV with a header, with --columns", Gzipped),
     "bibtex": Source(".collection:Bibtex", "your own BibTeX; the key of an entry is its id", Gzipped),
+    "arxiv": Source(".collection:Arxiv", "arXiv's dump: arxiv-metadata-oai-snapshot.json, no references", Gzipped),
     "synthetic": Source(
         ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",
