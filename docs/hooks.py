@@ -1,12 +1,14 @@
-"""What the site has beside the pages in docs/: reference and gallery, made from the code and from a workspace.
+"""What the site has beyond the pages in docs/: tables, references and a gallery, made from the code and a workspace.
 
-The gallery shows the pages in ``runs/reports`` of the workspace ``MDCR_ROOT``; ``make docs`` makes one.
+A comment ``<!-- generated: NAME -->`` in a page is replaced with a table of :data:`GENERATED`. The gallery shows the
+pages in ``runs/reports`` of the workspace ``MDCR_ROOT``; ``make docs`` makes one.
 """
 
 from __future__ import annotations
 
 import argparse
 import html
+import inspect
 import os
 import re
 from pathlib import Path
@@ -18,8 +20,12 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 import pipeline
+from pipeline.cli.papers import sections
 from pipeline.cli.parsers import parsers, top
 from pipeline.corpus.poolconfig import SETTINGS
+from pipeline.exchange.views import PoolView, RankingView
+from pipeline.scores import plot
+from pipeline.sources import content
 from pipeline.studies.base import STUDIES, find
 from pipeline.studies.recipe import details_of
 
@@ -36,7 +42,7 @@ FRAMES = (
     "pipeline.scores.facts.GAPS",
     "pipeline.scores.sources.ENCODER",
 )
-"""What the functions of ``mdcr`` take and return, beside the names in ``mdcr`` itself."""
+"""What the functions of ``mdcr`` take and return, in addition to the names in ``mdcr`` itself."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -57,7 +63,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Leave the text of links to files that the site does not have, such as code."""
+    """Fill in what is generated; of links to files that the site does not have, such as code, leave the text."""
+    markdown = re.sub("<!-- generated: (\\w+) -->", lambda found: GENERATED[found[1]](), markdown)
     return re.sub(r"\[([^\]]*)\]\(\.\./pipeline/[^)]*\)", r"\1", markdown)
 
 
@@ -79,11 +86,40 @@ def api() -> str:
     return "\n\n".join([*parts, "## Settings of pools", _table(["keyword", "meaning"], rows)])
 
 
+def calls() -> str:
+    """Return a table of the calls of the Python interface: signature, and first sentence of the docstring."""
+    interface = {name: getattr(pipeline, name) for name in pipeline.__all__ if name not in ("__version__", "study")}
+    owners = {"mdcr.plot": plot, "ws": pipeline.Workspace, "pool": PoolView, "ranking": RankingView}
+    members = {f"mdcr.{name}": value for name, value in interface.items() if not isinstance(value, ModuleType)}
+    for owner, value in owners.items():
+        names = ("by_size", "by_field") if owner == "mdcr.plot" else (name for name in vars(value) if name[0] != "_")
+        members |= {f"{owner}.{name}": getattr(value, name) for name in names}
+    return _table(["call", "what it does"], [_call(name, value) for name, value in members.items()])
+
+
+def _call(name: str, value: Any) -> list[str]:
+    names = inspect.signature(value).parameters if callable(value) else None
+    arguments = "" if names is None else f"({', '.join(argument for argument in names if argument != 'self')})"
+    does = (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " ")
+    return [f"`{name}{arguments}`", re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", does)]
+
+
+def refusals() -> str:
+    """Return a table of the contents of files that are refused, and what to do with each."""
+    texts = [[kind, remedy] for _, kind, remedy in content._TEXTS if " " in remedy]
+    refused = [[kind, remedy] for _, kind, remedy in content._KINDS]
+    return _table(["a file that is", "is refused: do this"], [*refused, *texts])
+
+
+GENERATED = {"papers": sections, "calls": calls, "refusals": refusals}
+"""Tables of pages, by name."""
+
+
 def commands() -> str:
     """Return the page of all commands and options, as the parser has them."""
     whole = top()
     parts = ["# Commands and options", f"{whole.description} {whole.epilog}"]
-    parts.append("With `make`, an option is a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
+    parts.append("With `make`, an option becomes a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
     for name, command in parsers().items():
         word = f" [{command.word.name.upper()}]" if command.word else ""
         parts += [f"## mdcr {name}", str(command.description), f"`mdcr {name}{word} [options]`"]
@@ -93,7 +129,7 @@ def commands() -> str:
             if rows:
                 title = str(group.title or "")
                 parts += [f"**{title[0].upper()}{title[1:]}**", _table(["option", "meaning"], rows)]
-    parts += ["## Settings of studies", "`mdcr study NAME --set SETTING=VALUE` changes one of a recipe."]
+    parts += ["## Settings of studies", "`mdcr study NAME --set SETTING=VALUE` changes a setting of the recipe."]
     for study in map(find, STUDIES):
         settings = details_of(study.recipe, study.default_recipe).items()
         rows = [[f"`{name}`", html.escape(text)] for name, text in settings]
@@ -123,8 +159,9 @@ def gallery(reports: list[Path]) -> str:
     """Return the page that links to the pages of a workspace."""
     rows = [[f"[{path.parent.name}](gallery/{path.parent.name}.html)", _about(path), _size(path)] for path in reports]
     intro = (
-        "Every page is one file that opens from disk and fetches nothing. These are of the corpus of `mdcr demo`: "
-        "7,233 papers of systematic reviews in medicine and psychology. `make docs` made them by `docs/gallery.py`."
+        "Every page is one file that opens from disk and fetches nothing. These pages show the corpus of `mdcr demo`: "
+        "7,233 papers that systematic reviews in medicine and psychology considered. `make docs` makes them with "
+        "`docs/gallery.py`."
     )
     return "\n\n".join(["# Gallery", intro, _table(["page", "shows", "size"], rows)])
 

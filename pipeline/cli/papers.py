@@ -67,13 +67,14 @@ class Paper:
 
     @property
     def table(self) -> list[dict[str, str]]:
-        """Its tables and figures: ``here`` is ``yes``, ``yes, needs: ...`` or ``no``, ``run`` is ``A: ...; B: ...``."""
+        """Its tables and figures: ``here`` is ``run``, ``implemented`` or ``no``, with needs; ``run`` is ``A: ...``."""
         rows = []
         for row in self.rows:
             commands = [each for each in self.commands if each.letter in row.letters]
             needs = ", ".join(dict.fromkeys(need for each in commands for need in each.needs))
-            here = ("yes" if row.letters else "no") + (f", needs: {needs}" if needs else "")
             run = "; ".join(f"{each.letter}: {each.run}" for each in commands if each.run)
+            state = "run" if run else "implemented" if row.letters else "no"
+            here = state + (f", needs: {needs}" if needs else "")
             facts = {"number": row.number, "shows": row.shows, "here": here, "run": run}
             rows.append({**facts, "from": row.outputs, "note": row.note})
         return rows
@@ -100,7 +101,7 @@ def listed() -> Listed:
 
 
 def sections() -> str:
-    """Return the sections of ``docs/papers.md``."""
+    """Return the tables of ``docs/papers.md`` on the site."""
     needs = [{"what is needed": name, "it is": what} for name, what in listed().needs.items()]
     parts = (
         f"## {paper.title}\n\n```\n{paper.script}```\n\n{_markdown(paper.table)}\n{paper.after.strip()}\n"
