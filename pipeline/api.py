@@ -222,7 +222,7 @@ class Workspace:
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 
-        parsed = parse_systems(joined(systems), precision, list(map(Path, runs)))  # before errors of the corpus
+        parsed = parse_systems(joined(systems), precision, list(runs))  # before errors of the corpus
         pool_list = [pools] if isinstance(pools, PoolView | Task) else list(pools)
         tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in pool_list]
         by_corpus: dict[str, list[Task]] = {}

@@ -12,7 +12,7 @@ from typing import get_args
 
 import pytest
 
-from pipeline.cli.papers import Paper, listed, sections
+from pipeline.cli.papers import Paper, listed
 from pipeline.cli.parsers import read
 from pipeline.cli.study import read_chosen
 from pipeline.encode import names, registry
@@ -66,9 +66,7 @@ def written(study: str) -> Iterator[str]:
                     yield f"{re.escape(start)}.*"
 
 
-def test_the_page_is_what_the_command_prints() -> None:
-    page = (ROOT / "docs/papers.md").read_text()
-    assert page.endswith(sections()), "mdcr papers --format markdown prints the end of docs/papers.md"
+def test_the_command_takes_every_paper() -> None:
     assert get_args(COMMANDS["papers"].settings["paper"].kind) == (*PAPERS,)
 
 
