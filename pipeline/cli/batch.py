@@ -56,7 +56,8 @@ def submit(options: argparse.Namespace) -> None:
 
 def jobs(options: argparse.Namespace) -> None:
     """Show the jobs of a workspace."""
-    found = [jobs.describe() for jobs in Jobs.all(read.runner(options).root)]
+    root = read.runner(options).root
+    found = [jobs.describe() for jobs in Jobs.all(root)]
     if options.json:
         print_json({"jobs": found})
         return
@@ -67,5 +68,7 @@ def jobs(options: argparse.Namespace) -> None:
             print(f"  {work['artifact']}: {done}")
         for job in group["states"]:
             print(f"  job {job['job']} {job['state']}: {job['last']}")
-    if not found:
+    if found:
+        say(f"tables: at the end of a driver's log in {root / JOBS}, and by mdcr show; pages: mdcr report")
+    else:
         say("nothing was submitted from this workspace: mdcr submit --help")

@@ -95,7 +95,8 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     counts, tuned, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = counts["map"] - counts["map_untuned"]
     note = (
-        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({100 * gain:+.2f} over k1=0.9, b=0.4); "
+        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} "
+        f"({100 * gain:+.2f} over k1=0.9, b=0.4, on the queries that it was chosen on); "
         f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}. "
         f"{_serves(root, artifact)}"
     )

@@ -90,12 +90,12 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     def pools() -> Iterator[Task]:
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
 
-    ranked = {name: getattr(options, name, None) for name in RANKED}
+    ranked, runs = {name: getattr(options, name, None) for name in RANKED}, getattr(options, "run", ())
     selected = api.Workspace(runner).evaluations(
         pools(),
-        options.model or "",
+        options.model or ("bm25" if options.command == "eval" and not runs else ""),
         precision=options.precision,
-        runs=getattr(options, "run", ()),
+        runs=runs,
         untuned=options.command in ("eval", "score"),
         left_out=None if options.strict else leave_out,
         **{name: value for name, value in ranked.items() if value is not None and value != "ray"},
@@ -106,8 +106,8 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
     typed = any(str(part) == "bm25" for name in parse(options.model or "") for part in name.walk())
-    if typed and not tunings and stored_tuning_tasks(runner.root, find_corpus(runner.root, options.corpus)):
-        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}, not tuned: no tuning has the settings of these pools")
+    if typed and not tunings:
+        say(f"bm25: k1={DEFAULT_K1:g}, b={DEFAULT_B:g}, not tuned: mdcr tune was not run with these settings")
     return selected
 
 

@@ -42,7 +42,7 @@ class Systems:
         "systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
         "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
         "a folder, vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
-        "with a label for the tables: mine=/a/folder",
+        "with a label for the tables: mine=/a/folder (default of eval: bm25)",
     )
     precision: str | None = setting(None, f"{PRECISION} (default: the model's)")
     ray_address: str | None = setting(

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.core.csr import Ints
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.settings import Count
 from pipeline.corpus.poolconfig import PoolConfig, PrefilterConfig
@@ -33,13 +32,13 @@ def nearest(
         free: names of the settings that may change.
         exclude: ids of papers that may not be queries.
     """
-    rows = corpus.rows_of(exclude)
     changed: dict[str, Any] = {}
     for _ in range(_TRIES):
-        shortages = [_shortage(corpus, _with(config, changed), rows[rows >= 0]) for config in configs]
-        named = next((shortage for shortage in shortages if shortage is not None), None)
-        if named is None:
+        errors = [shortage(corpus, _with(config, changed), exclude) for config in configs]
+        error = next((error for error in errors if error is not None), None)
+        if error is None:
             return changed
+        named = error.nearest
         usable = [name for name in named if name in free and (name != "year" or "year" not in changed)]
         if not usable:
             return None
@@ -64,15 +63,15 @@ def _with(config: PoolConfig, changed: dict[str, Any]) -> PoolConfig:
     return dataclasses.replace(config, **of_pool, prefilter=dataclasses.replace(config.prefilter, **of_rules))
 
 
-def _shortage(corpus: Corpus, config: PoolConfig, excluded: Ints) -> dict[str, Any] | None:
-    """Return what the error of drawing a pool, and the validation pool beside it, names; None if there is no error."""
-    prefiltered = prefilter(corpus.attributes, config.prefilter)
+def shortage(corpus: Corpus, config: PoolConfig, exclude: Sequence[str]) -> InsufficientDataError | None:
+    """Return the error of drawing a pool, and the validation pool beside it; None if there is none."""
+    prefiltered, rows = prefilter(corpus.attributes, config.prefilter), corpus.rows_of(exclude)
     used: AnyRows = np.empty(0, np.int64)
     held_out = config.split == "validation" or config.validation_queries is not None
     try:
         for split in ("test", "validation") if held_out and config.queries != "all" else ("test",):
             of_split = dataclasses.replace(config, split=split)
-            used = draw(corpus, of_split, prefiltered[0], excluded, used).queries.rows
+            used = draw(corpus, of_split, prefiltered[0], rows[rows >= 0], used).queries.rows
     except InsufficientDataError as error:
-        return dict(error.nearest)
+        return error
     return None

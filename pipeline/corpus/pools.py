@@ -57,9 +57,11 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
         queries.counts["positives_not_in_collection"] = int(missing.sum())
     positives = np.unique(queries.positives)
     if config.sample == 1 and drawn_count < FEW_NEGATIVES * len(positives):
+        fewer = len(queries.rows) * (len(positives) + drawn_count) // ((FEW_NEGATIVES + 1) * len(positives))
         warn(
-            f"{config.slug} has {drawn_count / len(positives):.1f} negatives a positive; figures of such a pool "
-            "say little of a larger one. Give fewer --queries, or a larger --size"
+            f"{config.slug} has {drawn_count / len(positives):.1f} negatives per positive; figures of such a pool say "
+            f"little of a larger one. Give about --queries={max(fewer, 1)}, "
+            "a larger --size, or --min-citations=0"
         )
     with_paper = np.flatnonzero(papers >= 0)
     query_papers = papers[with_paper].astype(np.uint32)

@@ -202,15 +202,6 @@ def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray
     return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy).naming(**loosened)
 
 
-def check_queries(corpus: Corpus, config: PoolConfig) -> None:
-    """Raise InsufficientDataError unless enough papers or contexts can be queries; their positives are not checked."""
-    source = QuerySource.of(corpus, config)
-    prefiltered = prefilter(corpus.attributes, config.prefilter)[0]
-    eligible = np.count_nonzero(_eligible(source, config, prefiltered))
-    if config.drawn != "all" and eligible < config.drawn:
-        raise _too_few_queries(config, int(eligible), source, prefiltered)
-
-
 def _positives(
     source: QuerySource, config: PoolConfig, prefiltered: Mask, rows: AnyRows
 ) -> tuple[Ints, Rows, dict[str, int]]:

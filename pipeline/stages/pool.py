@@ -21,11 +21,10 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.nearest import nearest, sizes_within
+from pipeline.corpus.nearest import nearest, shortage, sizes_within
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
-from pipeline.corpus.queries import check_queries
 from pipeline.corpus.reader import Corpus
 
 
@@ -93,8 +92,7 @@ def skip_infeasible(
     warning: pools with too few papers if all fields are requested, and weighted sums whose validation pool cannot be
     drawn.
 
-    With ``strict`` nothing is left out: too few papers are an error. With ``dry`` no pool is made, and only fields with
-    fewer papers of the year than queries are detected.
+    With ``strict`` nothing is left out: too few papers are an error. With ``dry`` pools are drawn, but not written.
 
     Raises:
         InsufficientDataError: a corpus has too few papers for a pool that was requested by name, or for all pools.
@@ -110,8 +108,8 @@ def skip_infeasible(
         first_sample = dataclasses.replace(pool.config, sample=1)
         error = shortage_of.get(first_sample)
         error = error or next((shortages[source.id] for source in pool.inputs.values() if source.id in shortages), None)
-        if error is None:
-            error = _shortage(runner, pool, dry=dry, check=every_field and first_sample not in shortage_of)
+        if error is None and not (dry and first_sample in shortage_of):
+            error = _shortage(runner, pool, dry=dry)
             if error is not None:
                 if strict or (pool.id in requested and not every_field):
                     raise explained(error, list(requested.values()))
@@ -144,14 +142,15 @@ def _requested_pools(tasks: Sequence[Task]) -> dict[str, Task]:
     return {task.id: task for task in reached.values() if task.stage == "pool"}
 
 
-def _shortage(runner: Runner, pool: Task, *, dry: bool, check: bool) -> InsufficientDataError | None:
-    """Make a pool, or with ``dry`` only count its eligible queries; return the error if papers are too few."""
-    corpus, config = pool.inputs["corpus"], pool.config
+def _shortage(runner: Runner, pool: Task, *, dry: bool) -> InsufficientDataError | None:
+    """Make a pool, or with ``dry`` only draw it; return the error if papers are too few."""
+    corpus, builder = pool.inputs["corpus"], pool.run
+    drawn = isinstance(corpus, Artifact) and isinstance(builder, PoolBuilder) and not builder.config.given
     try:
         if not dry:
             runner.make(pool)
-        elif check and not runner.published(pool) and isinstance(corpus, Artifact) and config.queries_are != "texts":
-            check_queries(Corpus(corpus), config)
+        elif drawn and not runner.published(pool):
+            return shortage(Corpus(corpus), builder.config, builder.ids)
     except InsufficientDataError as error:
         return error
     return None

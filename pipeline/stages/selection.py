@@ -78,13 +78,17 @@ class Selection:
         changed = {}
         if corpus is not None and adjustable and set(fields) != set(MAG_FIELDS):
             test = dataclasses.replace(common, split="test")
-            configs = [dataclasses.replace(test, field=field, size=size) for field in fields for size in sizes]
-            changed = nearest(Corpus(corpus), configs, adjustable, read_ids(exclude)) or {}
+            tests = [dataclasses.replace(test, field=field, size=size) for field in fields for size in sizes]
+            tuned = [dataclasses.replace(config, split="validation") for config in tests]  # room for a tuning
+            tried = [*([tuned] if "queries" in adjustable else []), tests]
+            found = (nearest(Corpus(corpus), configs, adjustable, read_ids(exclude)) for configs in tried)
+            changed = next((settings for settings in found if settings is not None), {})
             if "size" in changed:
                 changed["size"] = sizes_within(sizes, changed["size"])
             if changed:
                 options = " ".join(f"--{name}={SETTINGS[name].typed(value)}" for name, value in changed.items())
-                say(f"{corpus.manifest.slug} is too small for the defaults: {options}, the nearest that fits")
+                room = " and leaves as many for mdcr tune" * ("queries" in changed)
+                say(f"{corpus.manifest.slug} is too small for the defaults: {options}, the nearest that fits{room}")
         samples = 1 if "size" in changed and len(fields) == 1 else samples  # further samples would be equal
         sizes, common = changed.pop("size", sizes), dataclasses.replace(common, **changed)
         return [

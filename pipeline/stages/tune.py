@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -234,7 +233,8 @@ def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any
         and artifact.manifest.stage_version == _VERSION
         and artifact.manifest.inputs["corpus"] == corpus
         and all(pool.get(setting) == config.get(setting) for setting in {*pool, *config} - {*_MAY_DIFFER})
-        and _count(pool["queries"]) <= _count(config["queries"])
+        and pool["queries"] != "all"
+        and pool["queries"] <= config["queries"]
     ]
 
     def size(tuning: Artifact) -> tuple[Any, ...]:
@@ -268,10 +268,6 @@ def _widened(values: tuple[float, ...], beyond: tuple[float, ...], best: float) 
     """Return the values of a grid axis, with those of ``beyond`` past the end at which the best value lies."""
     smaller = [value for value in beyond if best == values[0] > value]
     return (*smaller, *values, *(value for value in beyond if best == values[-1] < value))
-
-
-def _count(queries: int | str) -> float:
-    return math.inf if queries == "all" else float(queries)
 
 
 def _average_precision(

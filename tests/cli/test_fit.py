@@ -20,19 +20,44 @@ def config(root: Path, *words: str) -> dict[str, Any]:
 
 
 def test_what_is_left_out_is_the_nearest_that_fits(root: Path) -> None:
-    made = mdcr(root, "pool")
+    made = mdcr(root, "tune", "--dry-run")
     assert made.returncode == 0, made.stderr
     (line,) = [line for line in made.stderr.splitlines() if SAID in line]
     shown = {name: config(root)[name] for name in ("queries", "size")}
-    assert line == f"{SAID} --queries={shown['queries']} --size={shown['size']}, the nearest that fits"
+    shown_as = f"--queries={shown['queries']} --size={shown['size']}, the nearest that fits"
+    assert line == f"{SAID} {shown_as} and leaves as many for mdcr tune"
     for larger in shown:
         more = [f"--{name}={value + (name == larger)}" for name, value in shown.items()]
-        assert "only" in one_line_error(mdcr(root, "pool", "--quiet", *more))
+        assert "only" in one_line_error(mdcr(root, "tune", "--quiet", "--dry-run", *more))
     fewer = config(root, "--size", "900")["queries"]
     assert fewer < shown["queries"]
-    assert "positives alone exceed" in one_line_error(mdcr(root, "pool", "--size=900", f"--queries={fewer + 1}"))
+    assert "alone exceed" in one_line_error(mdcr(root, "tune", "--dry-run", "--size=900", f"--queries={fewer + 1}"))
     assert config(root, *flags("--size 900 --queries 20"))["year"] == 2019
     assert SAID not in mdcr(root, *flags("pool --size 900 --queries 20")).stderr
+
+
+@pytest.mark.java
+def test_tune_and_eval_work_without_options(root: Path) -> None:
+    shown = config(root)
+    assert mdcr(root, "tune").returncode == 0
+    made = mdcr(root, "eval")
+    assert "bm25: k1=" in made.stderr
+    assert "not tuned" not in made.stderr
+    assert f"{shown['queries']} queries" in made.stdout
+    assert "bm25:k1=0.9,b=0.4" in made.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--year 2031", "no paper of 2031 can be a query. Choose another --year"),
+        ("--size 40 --queries 20", "positives alone exceed a pool of 40"),
+        ("--field Art --year 1900", "can be a query"),
+    ],
+)
+def test_a_plan_says_what_cannot_work(root: Path, words: str, said: str) -> None:
+    for command in ("pool --dry-run", "submit eval --model bm25 --dry-run"):
+        assert said in one_line_error(mdcr(root, *flags(f"{command} {words}")))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +69,6 @@ def test_what_is_left_out_is_the_nearest_that_fits(root: Path) -> None:
         "pool --year 2031",
         "pool --field Medicine,Physics --queries 300 --size 100k",
         "pool --split validation --queries 3k --size 800",
-        "tune",
     ],
 )
 def test_what_was_asked_for_is_an_error_with_the_command_that_works(root: Path, words: str) -> None:
