@@ -109,7 +109,7 @@ def _pools(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         return f"Samples of each field's pool: {' or '.join(map(str, facts['drawn'].unique().sort()))}."
     parts = [
         f"{format_count(size or 0)} in {counted(samples, 'sample')}, {counted(queries, 'query')}, "
-        f"{counted(positives, 'citation')} of {counted(papers[size] or 0, 'paper')}"
+        f"{counted(positives, 'citation')}" + (f" of {counted(papers[size], 'paper')}" if papers[size] else "")
         for _, size, samples, queries, positives in facts.sort("size").iter_rows()
     ]
     return f"Pools: {'; '.join(parts)}."
