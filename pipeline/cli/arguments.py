@@ -73,7 +73,7 @@ class Command(NamedTuple):
         word: its first word.
         cluster: whether it can run on Slurm.
         passes: whether it leaves other words to the command that its first word names.
-        details: ``module:function`` of what its help adds about the first word (:class:`pipeline.cli.spelling.Parser`).
+        details: ``module:function`` of what its help adds about the first word (names and their texts).
     """
 
     summary: str

@@ -67,13 +67,12 @@ def _run(words: list[str]) -> None:
         from pipeline.core.install import load_plugins
 
         load_plugins()  # before options are declared: plug-ins add sources
-    from pipeline.cli.parsers import parser, parsers, read, run
-    from pipeline.cli.spelling import command_with
+    from pipeline.cli.parsers import Parser, command_with, read, run
 
     if words[:1] == ["--from-make"] and words[1:2]:
         from pipeline.cli.variables import with_variables
 
-        words = with_variables(words[1:], parsers())
+        words = with_variables(words[1:])
     options = read(words)
     from pipeline.core import progress
     from pipeline.core.files import disk_errors
@@ -88,7 +87,7 @@ def _run(words: list[str]) -> None:
         try:
             run(options)
         except InsufficientDataError as error:
-            if all(f"--{name}" in parser(options.command).options for name in error.instead):
+            if all(f"--{name}" in Parser(options.command).options for name in error.instead):
                 error.command = command_with(words, error.instead)
             raise
 

@@ -8,49 +8,40 @@ parsed by a shell.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pipeline.cli.spelling import Parser, flags_of
+from pipeline.cli.arguments import COMMANDS
+from pipeline.cli.parsers import Parser
 from pipeline.core.errors import InputError, nearest
 
 
-def with_variables(words: Sequence[str], commands: Mapping[str, Parser]) -> list[str]:
+def with_variables(words: Sequence[str]) -> list[str]:
     """Return a command line with the variables of ``make`` as options; empty variables are left out.
 
     Raises:
-        InputError: a variable is unknown, no goal takes it, or a flag is neither 0 nor 1.
+        InputError: no goal takes a variable, or a flag is neither 0 nor 1.
     """
-    command = words[0]
-    options_of = {name: variables(parser) for name, parser in commands.items()}
+    command, goals = words[0], os.environ.get("MDCR_GOALS", "").split()
     typed = {name: os.environ.get(f"MDCR_MAKE_{name}", "") for name in os.environ.get("MDCR_MAKE", "").split()}
-    flags = flags_of(commands[command])
+    takes = {goal: Parser(goal).options for goal in (command, *goals) if goal in COMMANDS}
     stage = {"benchmark": "study"}.get(typed.get("STAGE", ""), typed.get("STAGE", ""))
-    if commands[command].passes and stage in commands:
-        options_of[command] = options_of[stage] | options_of[command]
-        flags |= flags_of(commands[stage])
-    running = {command, *os.environ.get("MDCR_GOALS", "").split()}
+    if COMMANDS[command].passes and stage in COMMANDS:
+        takes[command] = Parser(stage).options | takes[command]
     options = []
     for name, value in typed.items():
-        users = [user for user, options_by_name in options_of.items() if name in options_by_name]
-        if not users:
-            raise InputError(f"there is no variable {name}", nearest(name, sorted(set().union(*options_of.values()))))
-        if not running & set(users):
-            raise InputError(f"{name} must go with {', '.join(users)}, got {command}", "Leave it out")
-        if not value or command not in users:  # another goal takes it
+        option = f"--{name.lower().replace('_', '-')}" if name.isupper() else name
+        if not any(option in of_goal for of_goal in takes.values()):
+            known = sorted({variable(each) for of_goal in takes.values() for each in of_goal} - {"HELP"})
+            raise InputError(f"{' and '.join(takes)} takes no {name}", nearest(name, known))
+        if not value or option not in takes[command]:  # another goal takes it
             continue
-        option = f"--{options_of[command][name]}"
-        if option not in flags:
+        if takes[command][option]:
             options.append(f"{option}={value}")
         elif value not in ("0", "1"):
             raise InputError(f"{name}={value!r} is not understood", "Give 1, or leave it out")
         elif value == "1":
             options.append(option)
     return [*words, *options]
-
-
-def variables(parser: Parser) -> dict[str, str]:
-    """Return the option of each variable that a command takes, without dashes."""
-    return {variable(option): option[2:] for option in sorted(parser.options) if option != "--help"}
 
 
 def variable(option: str) -> str:

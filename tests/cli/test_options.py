@@ -18,7 +18,6 @@ from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
 
 COMMANDS = parsers()
-TAKEN = [(name, *pair) for name, command in COMMANDS.items() for pair in make.variables(command).items()]
 POOL = "--corpus tiny --size 900 --queries 20 --samples 1"
 
 
@@ -28,19 +27,16 @@ def given(monkeypatch: pytest.MonkeyPatch, command: str, goals: str = "", **valu
     monkeypatch.setenv("MDCR_GOALS", goals or command)
     for name, value in values.items():
         monkeypatch.setenv(f"MDCR_MAKE_{name}", value)
-    return make.with_variables([command], COMMANDS)
+    return make.with_variables([command])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_variable_and_others_are_refused(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    options = make.variables(COMMANDS[command])
-    for variable in {variable for _, variable, _ in TAKEN}:
-        if option := options.get(variable):
-            words = given(monkeypatch, command, **{variable: "1"})
-            assert words in ([command, f"--{option}=1"], [command, f"--{option}"]), words
-        else:
-            with pytest.raises(InputError, match=rf"^{variable} must go with .*, got {command}\. Leave it out\.$"):
-                given(monkeypatch, command, **{variable: "1"})
+    options = {option: takes for option, takes in COMMANDS[command].options.items() if option != "--help"}
+    words = given(monkeypatch, command, **{make.variable(option): "1" for option in options})
+    assert words == [command, *(f"{option}=1" if takes else option for option, takes in options.items())]
+    with pytest.raises(InputError, match=rf"^{command} takes no SIZES\."):
+        given(monkeypatch, command, SIZES="1")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.cli.parsers import parser
+from pipeline.cli.parsers import Parser
 from pipeline.cluster.settings import REQUESTS
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.stages.pool import exclusions
@@ -118,7 +118,7 @@ def words(root: Path, name: str, value: str) -> list[str]:
 
 
 def options_of(command: str) -> set[str]:
-    return {text[2:] for text in parser(command).options}
+    return {text[2:] for text in Parser(command).options}
 
 
 @pytest.fixture(scope="module")
