@@ -231,7 +231,7 @@ COMMANDS: Mapping[str, Command] = {
         word(
             "compared",
             tuple[str, ...],
-            "names or labels of rows of mdcr show; of more than two, all pairs",
+            "systems to compare, as mdcr show prints them; three or more: all pairs",
             required=False,
             metavar="SYSTEM",
         ),
@@ -243,7 +243,7 @@ COMMANDS: Mapping[str, Command] = {
         "memory json",
     ),
     "judge": Command(
-        "judge a random part of the pairs, and score systems by that",
+        "draw query-paper pairs for human judgement, and estimate scores from the labels",
         "judge:judge",
         (_own(settings_of(Judge)), *_systems(of=("draw", "score")), _STRICT),
         word=word("step", Literal["draw", "read", "score"], "draw (pairs for annotators), read (labels) or score"),
@@ -270,20 +270,20 @@ COMMANDS: Mapping[str, Command] = {
         details="train:details",
     ),
     "leaderboard": Command(
-        "write the leaderboard of all that was scored, with intervals, which systems differ, and costs",
+        "rank everything scored so far, with intervals, significance groups and costs",
         "study:leaderboard",
         (_own(some(VARIOUS, "add")), _COUNTED),
         "memory workers json",
     ),
     "card": Command(
-        "write the card of one encoder: its results against BM25, recipe and costs",
+        "write the card of one encoder: results against BM25, recipe and costs",
         "study:card",
         (_COUNTED,),
         "json",
         word("model", str, "the encoder"),
     ),
     "audit": Command(
-        "put error bars on results of any tool: intervals, ranks, which systems differ, what would settle them",
+        "add intervals, ranks and tests to results of any tool, and print how many more items would separate systems",
         "study:audit",
         (_own(some(settings_of(audit.Recipe), but="seed") | some(VARIOUS, "output")),),
         "memory json",
@@ -306,7 +306,7 @@ COMMANDS: Mapping[str, Command] = {
         word("paper", _Paper, required=False),
     ),
     "reproduce": Command(
-        "run the commands of a paper with the data and encoders at hand, and say what the others need",
+        "run every command of a paper for which data and encoders are present; list what the rest need",
         "papers:reproduce",
         (_own(settings_of(Reproduce)),),
         "memory workers device dry_run",
@@ -319,7 +319,7 @@ COMMANDS: Mapping[str, Command] = {
         word=word("what", str, "list (default), or the name of one, for its recipe and its sources", required=False),
     ),
     "demo": Command(
-        "run the whole pipeline on the papers that come with it (medicine, psychology)",
+        "run the whole pipeline on the papers it brings (medicine, psychology)",
         "demo:demo",
         running="memory workers device verbose",
     ),

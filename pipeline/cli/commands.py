@@ -101,7 +101,7 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
         f"{_serves(root, artifact)}"
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
-        note += " It is at the edge of the grid: a better point may lie outside."
+        note += " It is at the edge of the grid: values outside it may be better."
     title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tuned.k1.tolist(), tuned.b.tolist())
     cells = {
         (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
@@ -125,13 +125,13 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
 def _serves(root: Path, artifact: Artifact) -> str:
     """Return the sentence that says which pools a tuning serves."""
     (sizes, pools), settings = served(root, artifact), artifact.manifest.config["pool"]
-    texts = ["of a size without a tuning" if size == "other" else f"of size {size}" for size in sizes]
+    texts = ["any size without a tuning" if size == "other" else f"size {size}" for size in sizes]
     if not texts:
-        return "Another tuning of this size, with more queries or points, gives bm25 its values."
+        return "bm25 uses another tuning of this size, one with more queries or grid points."
     here = f" ({', '.join(pools)})" if pools else ""
     return (
-        f"bm25 has these values in test pools {' or '.join(texts)}, with this corpus, field, year, seed and rules and "
-        f"at most {counted(settings['queries'], 'query')}{here}."
+        f"bm25 uses these values in test pools of {' or '.join(texts)} with the same corpus, field, year, seed and "
+        f"rules, and at most {counted(settings['queries'], 'query')}{here}."
     )
 
 

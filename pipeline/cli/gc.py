@@ -73,7 +73,7 @@ def gc(options: argparse.Namespace) -> None:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
         say(f"{counted(len(folders), 'entry')}, {sum(sizes):,.1f} MB {action}")
     else:
-        say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
+        say("Nothing to remove. Unnamed corpora and unfinished work are kept for one day.")
 
 
 def unused(root: Path) -> list[Unused]:
@@ -123,7 +123,7 @@ def _reason(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[s
         return "its corpus has no name"
     for name in ("corpus",) if parent.startswith(STORES) else ("corpus", "pool", "ranking"):
         if name in inputs and (inputs[name] in reasons or inputs[name][:SHORT_ID] not in short_ids):
-            return f"its {name} is gone or goes"
+            return f"its {name} was removed or is about to be"
     return ""
 
 

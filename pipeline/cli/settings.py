@@ -184,7 +184,7 @@ class Evaluate:
     )
     qrels: Path = required("TREC, BEIR's .tsv, .csv, .json, .jsonl or .parquet", metavar="FILE")
     no_positive: Literal["ignore", "zero"] = setting(
-        "ignore", "queries that a measure cannot rate: ignore, or zero as trec_eval"
+        "ignore", "queries without a relevant document: ignore them, or zero: count them as 0, as trec_eval -c does"
     )
     measures: str | None = setting(None, "further measures with commas; mdcr show measures lists them")
     output: Path | None = setting(None, "folder for its page and tables (default: one in runs/reports)")
@@ -199,12 +199,12 @@ class Judge:
     )
     pairs: Positive = setting(400, "pairs: how many people judge, on average", of=("draw",))
     queries_judged: Positive = setting(40, "queries: how many people judge in full", of=("draw",))
-    ranks: Positive = setting(20, "first ranks of each system that can be drawn, with all positives", of=("draw",))
+    ranks: Positive = setting(20, "draw pairs from each system's top N, plus every positive", of=("draw",))
     grades: str | None = setting(
         None, "highest label (default: 1), or labels in words, best first: yes,no", of=("draw", "read")
     )
     second: Annotated[float, Meta(ge=0, le=1)] = setting(0.1, "share of the pairs for a second annotator", of=("draw",))
-    draw_seed: int = setting(0, "seed of the draw; more pairs of one seed contain fewer", of=("draw",))
+    draw_seed: int = setting(0, "seed; with the same seed, a larger draw contains the smaller one", of=("draw",))
     labels: tuple[Path, ...] = setting((), "labels of people; may be repeated", metavar="FILE", of=("read",))
     machine: Path | None = setting(None, "labels of a model, of all pairs", metavar="FILE", of=("read",))
     extra: Literal["refuse", "ignore"] = setting("refuse", "labels of pairs that were not drawn", of=("read",))

@@ -16,14 +16,16 @@ _PLAIN_EVERY = 60.0
 
 _quiet = False
 _verbose = False
+_warned: set[str] = set()
 _command_bar: Any = None
 """The bar of all steps of a command, or None."""
 
 
 def set_quiet(quiet: bool) -> None:
-    """Silence messages and bars, but not errors and warnings."""
+    """Silence messages and bars, but not errors and warnings; a command begins with this."""
     global _quiet
     _quiet = quiet
+    _warned.clear()
 
 
 def set_verbose(verbose: bool) -> None:
@@ -40,7 +42,7 @@ def quiet() -> bool:
 def say(message: str) -> None:
     """Print one line on standard error; errors of writing are ignored."""
     if not _quiet:
-        warn(message)
+        _print(message)
 
 
 def detail(message: str) -> None:
@@ -50,7 +52,13 @@ def detail(message: str) -> None:
 
 
 def warn(message: str) -> None:
-    """Print one line even if messages are silenced, since results lack something that was requested."""
+    """Print a warning once per command, even if messages are silenced; one on what is left out begins with that."""
+    if message not in _warned:
+        _warned.add(message)
+        _print(message if message.startswith("left out: ") else f"Warning: {message}")
+
+
+def _print(message: str) -> None:
     from pipeline.core.text import printable  # here, because every start of the command loads this module
 
     with contextlib.suppress(OSError):

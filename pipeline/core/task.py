@@ -245,6 +245,6 @@ def warn_if_mixed(out: Workdir, facts: Sequence[UnitProvenance]) -> None:
         out.note(hardware=names)
         made = out.path.name.strip(".").removesuffix(".partial")
         progress.warn(
-            f"{made} was computed on {', '.join(names)}: its last bits differ from those of one kind. "
-            "To have one, name it to Slurm: constraint = ... (docs/clusters.md)"
+            f"{made} was computed on several kinds of processor ({', '.join(names)}), so results may differ in the "
+            "last bits from a run on one kind. To use one kind, set constraint = ... in [slurm] (docs/clusters.md)"
         )

@@ -59,9 +59,9 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
     if config.sample == 1 and drawn_count < FEW_NEGATIVES * len(positives):
         fewer = len(queries.rows) * (len(positives) + drawn_count) // ((FEW_NEGATIVES + 1) * len(positives))
         warn(
-            f"{config.slug} has {drawn_count / len(positives):.1f} negatives per positive; figures of such a pool say "
-            f"little of a larger one. Give about --queries={max(fewer, 1)}, "
-            "a larger --size, or --min-citations=0"
+            f"pool {config.slug} has only {drawn_count / len(positives):.1f} other papers per cited paper "
+            f"({FEW_NEGATIVES} or more advised), so scores are higher than in a larger pool. Give about "
+            f"--queries={max(fewer, 1)}, a larger --size, or --min-citations=0"
         )
     with_paper = np.flatnonzero(papers >= 0)
     query_papers = papers[with_paper].astype(np.uint32)
@@ -188,7 +188,7 @@ def _check_given(corpus: Corpus, excluded: Ints) -> None:
             "Give papers that are no positives too",
         )
     if len(np.unique(positives % len(corpus))) == len(corpus):
-        warn(f"each of the {len(corpus):,} papers is a positive of a query; figures say little of a larger collection")
+        warn(f"all {len(corpus):,} papers are cited by some query, so scores do not carry over to a larger collection")
 
 
 def _draw_candidates(corpus: Corpus, config: PoolConfig, queries: Queries, source: Mask) -> tuple[Rows, int]:

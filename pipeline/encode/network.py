@@ -108,7 +108,7 @@ class Network(ABC):
         if device.type == "cpu":
             keep_freed_memory()
             if slow_on_cpu(compute):
-                say(f"this processor has no {compute} instructions: float32 is several times faster")
+                say(f"this processor has no {compute} instructions; use float32, which is several times faster here")
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, attention, batch size, bytes of the weights and threads."""

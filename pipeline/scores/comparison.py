@@ -87,7 +87,7 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     notes = [
         f"Percent; differences in points{less}. {brackets}. Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
-        f"better. detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
+        f"better. detectable: smallest true difference they reveal with power {POWER:g} at the corrected level.",
         *_bound(differences),
     ]
     if margin is not None:

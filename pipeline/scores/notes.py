@@ -64,7 +64,7 @@ def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     deviation = " ± standard deviation over samples" * sampled
     bootstrap = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
     brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 1 else ""
-    few = f" Few queries ({fewest}): intervals and tests say little." if fewest < _FEW else ""
+    few = f" Only {fewest} queries: intervals are wide and tests have little power." if fewest < _FEW else ""
     same_depth = " among rows of its depth" * (runs["depth"].n_unique() > 1)
     best = f" Bold or *: best of its {compared}{same_depth}." * (table["label"].n_unique() > 1)
     return f"Percent: {statistic}{deviation}{brackets}.{best}{few if brackets else ' One query: no interval.'}"
@@ -194,7 +194,7 @@ def _depths(runs: pl.DataFrame) -> str:
         f"the top {depth:,}" + (f" ({', '.join(labels)})" if len(labels_of_depth) > 1 else "")
         for depth, labels in labels_of_depth.sort("depth").iter_rows()
     ]
-    return f"Measured on {' and '.join(tops)} of each query; denominators count all positives of the query in the pool."
+    return f"Scores use {' and '.join(tops)} of each query. Recall and MAP divide by all of its positives in the pool."
 
 
 def _trained_on(runs: pl.DataFrame) -> str:

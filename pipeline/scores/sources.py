@@ -30,7 +30,7 @@ ENCODER = pl.Struct({
 
 UNKNOWN = "unknown"
 
-CUT = "Texts cut at the encoder's length"
+CUT = "Truncated inputs"
 """Start of the note on texts that encoders cut."""
 
 _MOST_CUT = 8

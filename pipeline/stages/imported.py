@@ -122,7 +122,7 @@ class Import(Sharded):
         runs = [run for unit in units for run in _batches(out.path / unit, _file_number(unit))]
         model = self._check(vector_files, records, runs)
         if model:
-            say(f"{self.model.name}: vectors that S2AG stores of {model}; those of the weights on the hub differ")
+            say(f"{self.model.name}: these are S2AG's stored {model} vectors; the hub's weights give different ones")
         corpus = Corpus(inputs["corpus"])
         starts = np.array([0, len(corpus.query_texts)]) if self.role == "query" else corpus.starts
         if not out.done("rows.arrow"):

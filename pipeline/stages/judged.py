@@ -106,9 +106,7 @@ def sample_of(draw: Artifact, labels: Artifact, queries: int) -> Sample:
     relevance, machine = shares(machine=False), shares(machine=True)
     of_model = ~np.isnan(machine[0])
     if of_model.any() and not (of_model & np.isnan(relevance[0])).any():
-        raise InputError(
-            "the labels of a model must be of more pairs than those of people", "Let it judge all of machine.jsonl"
-        )
+        raise InputError("the model must label more pairs than people did", "Let it judge all of machine.jsonl")
     stratum = pairs.select(pl.struct("cited", "band", "system").rank("dense") - 1).to_series().to_numpy()
     stratum, drawn = stratum.astype(np.int64), pairs["drawn"].to_numpy()
     has, given = (np.bincount(stratum, weights=of) for of in (drawn & ~np.isnan(relevance[0]), drawn))

@@ -152,7 +152,7 @@ def tune_task(
         out.arrow("grid.arrow", grid, TUNING)
         if Grid.read(grid).is_at_edge(*best):
             point = f"k1={best[0]:g}, b={best[1]:g}"
-            warn(f"{opened_pool.artifact.name}: {point} is at the edge of the grid; a better point may lie outside")
+            warn(f"bm25: best at the edge of the grid ({point}); values outside it may be better")
         return {
             "queries": len(scored),
             "queries_without_positive": len(opened_pool.query_rows) - len(scored),

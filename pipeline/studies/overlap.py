@@ -113,8 +113,7 @@ def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], basel
         "Queries by year: published up to that year, or later; years and fields weigh alike. Queries in the list: of "
         "the training list, or others of the same year. Positives by year: within queries that are later, positives up "
         "to that year or later ones, by the precision at their rank.",
-        "A difference of years also holds what makes years differ for encoders alone: compare it with a system that "
-        "was not trained (a placebo).",
+        "Years may also differ for reasons other than training data: compare with an untrained system (placebo).",
     )
 
     def side(name: str) -> Callable[[kit.Row], str]:

@@ -47,7 +47,7 @@ def artifacts(root: Path) -> set[str]:
 def test_a_corpus_without_a_name_goes_with_all_that_only_it_uses(used: Path) -> None:
     kept = artifacts(used)
     assert listed(used, "--delete") == {}
-    assert "nothing to remove" in mdcr(used, "gc").stderr
+    assert "Nothing to remove" in mdcr(used, "gc").stderr
     mdcr_json(used, *flags("corpus --source synthetic --papers 900 --seed 2 --corpus other"))
     mdcr_json(used, *EVAL, "--corpus", "other")
     other = artifacts(used) - kept
@@ -106,7 +106,10 @@ def test_older_versions_and_scores_without_their_ranking_go_but_not_where_it_can
     older.write(copy)
     assert Artifact.open(copy).id == older.id
     shutil.rmtree(ranking.path)
-    assert sorted(listed(used, "--delete").values()) == ["its ranking is gone or goes", "version 1 replaces it"]
+    assert sorted(listed(used, "--delete").values()) == [
+        "its ranking was removed or is about to be",
+        "version 1 replaces it",
+    ]
     assert not list(published(used / SCORES))
     assert [artifact.id for artifact in published(used / POOLS)] == [pool.id]
 

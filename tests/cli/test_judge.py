@@ -263,7 +263,7 @@ def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels
     draw = ("--draw", folder.name)
     mdcr_json(root, "judge", "read", "--labels", str(folder / "ben.csv"), "--machine", str(folder / "ben.csv"), *draw)
     result = mdcr(root, "judge", "score", *POOL, *draw)
-    assert "labels of a model must be of more pairs than those of people" in one_line_error(result)
+    assert "the model must label more pairs than people did" in one_line_error(result)
     mdcr_json(root, "judge", "read", "--labels", str(ann), *draw)
     assert mdcr(root, "judge", "score", *POOL, *draw).returncode == 0
 

@@ -55,7 +55,7 @@ def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: 
     text = " ".join(" ".join(lines[head + 3 + len(grid) :]).split())
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "over k1=0.9, b=0.4, on the queries that it was chosen on); 20 queries" in text
-    assert "bm25 has these values in test pools of size 1200 or of a size without a tuning, with this corpus" in text
+    assert "bm25 uses these values in test pools of size 1200 or any size without a tuning with the same corpus" in text
     assert "at most 20 queries (tiny-dataset-2019-1.2k-s1-" in text
     more = mdcr(root, "eval", *POOL[:-4], *flags("--queries 21 --seed 5 --samples 1 --model bm25"))
     assert "bm25: k1=0.9, b=0.4, not tuned: mdcr tune was not run with these settings" in more.stderr

@@ -97,7 +97,7 @@ def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -
     made = mdcr(uncited, "pool", "--validation-queries", "10", "--json")
     assert "no paper of mine has references: --min-citations=0" in made.stderr
     assert "mine is too small for the defaults: --year=2017 --queries" in made.stderr
-    assert "negatives per positive; figures of such a pool" in made.stderr
+    assert "other papers per cited paper" in made.stderr
     pool = json.loads(made.stdout)["pools"][0]
     assert (pool["config"]["prefilter"]["min_citations"], pool["config"]["year"]) == (0, 2017)
     assert pool["counts"]["candidates_drawn"] > 0

@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused_with_the_numbers(make: Make, config: dict[str
     ("judged", "said"),
     [
         ({"q1": "d1 d2", "q2": "d1 d2 d3"}, ""),
-        ({"q1": "d1 d2", "q2": "d3"}, "each of the 3 papers is a positive of a query"),
+        ({"q1": "d1 d2", "q2": "d3"}, "all 3 papers are cited by some query"),
         ({"q1": "d1 d2 d3", "q2": "d1 d2 d3"}, "every ranking of given is right"),
         ({"d1": "d2 d3", "d2": "d1 d3"}, "every ranking of given is right"),  # a query is no candidate of its own
     ],

@@ -132,7 +132,9 @@ def test_a_mapped_column_that_is_never_there_is_told_and_noted(
     write_lines(tmp_path / "a.jsonl", [{"paper_id": 1, "text": "x"}])
     _, total = read(JsonLines(tmp_path, columns="abstract=txt,title=text"))
     assert total.noted == {"column_never_found: txt": 1}
-    assert capsys.readouterr().err == f"no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"
+    assert (
+        capsys.readouterr().err == f"Warning: no record of {tmp_path / 'a.jsonl'} has a 'txt', which --columns maps\n"
+    )
 
 
 def test_works_of_crossref(tmp_path: Path, build: Callable[[Any], Artifact]) -> None:

@@ -17,7 +17,7 @@ class Recipe:
     results: _Names = setting((), "files and folders of results, the same as an option, with commas")
     qrels: str = setting("", "judgements of runs: a file, a folder, or hub (default: those that lie beside them)")
     metric: str = setting("", "the metric, such as ndcg@10 (default: the tool's main one)")
-    lower_is_better: bool = setting(False, "of a metric that is not ours, such as a word error rate")
+    lower_is_better: bool = setting(False, "lower values are better, as of a word error rate")
     systems: _Names = setting((), "systems that count, with commas and * for any text (default: all)")
     items: _Names = setting((), "queries or tasks that count (default: all)")
     scale: Literal["auto", "fraction", "percent", "points"] = setting(

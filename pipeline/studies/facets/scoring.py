@@ -211,7 +211,7 @@ def difference_tables(values: pl.DataFrame, measure: str, baseline: str, seed: i
         f"Points of {label_of(measure)}, mean over queries [95% interval].",
         f"† paired permutation test, signs flipped paper by paper, p < {_ALPHA}; Holm's correction over the systems "
         "compared with the baseline on one facet, and over those compared with themselves.",
-        f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
+        f"detectable: smallest true difference they reveal with power {POWER:g} at the corrected level.",
     )
     columns = tuple(Column("", name) for name in names)
     title = "Differences between systems"

@@ -57,7 +57,7 @@ def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) ->
         notes = (
             "Paired permutation tests. Holm's correction is over fields, or sizes of one field, system by system.",
             "Effect: mean difference over the standard deviation of the differences. Intervals hold one by one. "
-            f"detectable: smallest difference that these queries show with power {kit.POWER:g} at the corrected level.",
+            f"detectable: smallest true difference they reveal with power {kit.POWER:g} at the corrected level.",
         )
         yield kit.table("tests", "Difference to the baseline", frame, "{pool} {system}", shown, notes)
 

@@ -144,7 +144,7 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
         "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark. "
-        f"detectable: smallest difference that these queries show with power {POWER:g} at the corrected level.",
+        f"detectable: smallest true difference they reveal with power {POWER:g} at the corrected level.",
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))
     return frame_table("differences", f"{model} against BM25, and its fusions", frame, notes, shown=shown)

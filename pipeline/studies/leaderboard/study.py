@@ -104,12 +104,12 @@ def _overall(
         f"{counted(len(names), 'system')} on {counted(len(chosen), 'benchmark')} that all of them have: "
         f"{'; '.join(benchmark.name for benchmark in chosen)}."
         + (f" Not counted, as some lack them: {'; '.join(lacking)}. --benchmarks chooses." if lacking else ""),
-        "Rank: by the mean of ranks. One benchmark left out: the least and the greatest rank on the others. Intervals "
-        "of mean rank and Borda (percent of the other systems that it is above) go from the mean of the lower ends to "
-        "that of the upper ends. The interval of the rank holds the ranks that are possible among systems whose "
-        "intervals of the mean rank overlap.",
+        "Rank: systems by their mean rank over these benchmarks. One benchmark left out: the least and the greatest "
+        "rank on the others. Intervals of mean rank and Borda (percent of the other systems that it is above) go from "
+        "the mean of the lower ends to that of the upper ends. The interval of the rank holds the ranks that are "
+        "possible among systems whose intervals of the mean rank overlap.",
         "Costs are sums over all parts of a system, of which a mean of encoders is one; –: one of them is unknown. "
-        "Papers a second: while vectors or terms were made or pairs were reranked, whatever else ran; not tested. "
+        "Papers per second: while vectors or terms were made or pairs were reranked, whatever else ran; not tested. "
         "Bytes: vectors as they are compared, or terms.",
         *_bm25_note(chosen),
     )
