@@ -11,7 +11,7 @@ LINES = {
     ".": 491,
     "cli": 3_318,
     "train": 2_296,
-    "studies": 10_120,
+    "studies": 10_322,
     "cluster": 561,
     "scores": 5_288,
     "stages": 3_962,

@@ -151,6 +151,7 @@ STUDIES = {
     "card": ".leaderboard.card",
     "audit": ".audit.study",
     "overlap": ".overlap",
+    "clean": ".clean",
     "crossover": ".crossover",
     "multi_format": "pipeline.train.multi_format",
 }

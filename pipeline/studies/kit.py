@@ -27,6 +27,7 @@ from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import required
 from pipeline.core.task import Task
+from pipeline.core.text import doi_key, title_keys
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.prefilter import describe_gaps
@@ -75,12 +76,13 @@ __all__ = [
     "POWER", "TUNED", "Batches", "Board", "Chart", "Columns", "Corpus", "Design", "Draw", "Draws", "Found",
     "InputError", "Pool", "PoolsRecipe", "Qrels", "Rankings", "Report", "Row", "Scored", "Selection", "Series", "Show",
     "Steps", "Study", "Table", "Task", "Workspace", "board", "bootstrap_means", "components", "contrasts", "corpus_of",
-    "counted", "crossed_mean", "describe_gaps", "digest", "estimate", "evaluate", "figure", "file_name", "flat",
-    "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling", "interval", "is_called",
-    "label_of", "lines", "nearest", "own_pool", "parse_measures", "plan", "points", "pool_tasks", "pools_of",
-    "priorities", "published_figure", "query_of", "read_ranking", "read_results", "require_known", "required", "scored",
-    "select_measures", "selection", "sha256", "share_of_clusters", "share_of_samples", "sign_of", "simultaneous",
-    "smallest", "split_names", "study", "summarise", "table", "tuned", "with_negatives", "write_pool",
+    "counted", "crossed_mean", "describe_gaps", "digest", "doi_key", "estimate", "evaluate", "figure", "file_name",
+    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling", "interval",
+    "is_called", "label_of", "lines", "nearest", "own_pool", "parse_measures", "plan", "points", "pool_tasks",
+    "pools_of", "priorities", "published_figure", "query_of", "read_ranking", "read_results", "require_known",
+    "required", "scored", "select_measures", "selection", "sha256", "share_of_clusters", "share_of_samples", "sign_of",
+    "simultaneous", "smallest", "split_names", "study", "summarise", "table", "title_keys", "tuned", "with_negatives",
+    "write_pool",
 ]  # fmt: skip
 
 
