@@ -13,7 +13,7 @@ LINES = {
     "train": 2_296,
     "studies": 10_322,
     "cluster": 561,
-    "scores": 5_288,
+    "scores": 5_202,
     "stages": 3_962,
     "exchange": 2_082,
     "measure": 3_302,

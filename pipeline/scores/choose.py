@@ -14,7 +14,7 @@ from pipeline.core.config import canonical
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
-from pipeline.corpus.poolconfig import SEPARATING, SETTINGS, wants
+from pipeline.corpus.poolconfig import SETTINGS, wants
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.facts import ASKED, Row, asked, setting_of
 from pipeline.scores.frames import IDENTITY
@@ -120,29 +120,6 @@ def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
 def option(name: str) -> str:
     """Return the command-line option of a setting of :func:`choose`."""
     return "--" + (SETTINGS | CHOICE)[name].option
-
-
-def differing_settings(kinds: Sequence[pl.DataFrame]) -> str:
-    """Return the options, with their values, that tell kinds of pools apart."""
-    values_of: dict[str, list[set[str]]] = {}
-    for of_kind in kinds:
-        pools = of_kind.unique("pool", maintain_order=True).rows(named=True)
-        of_setting = {name: {typed_option(name, setting_of(pool, name)) for pool in pools} for name in SETTINGS}
-        for name, values_of_kind in {**of_setting, "corpus": {f"--corpus={of_kind['corpus'][0]}"}}.items():
-            values_of.setdefault(name, []).append(values_of_kind)
-    apart = {name: sets for name, sets in values_of.items() if name != "samples" and len(set.union(*sets)) > 1}
-    separating = [name for name in apart if name in ("corpus", *SEPARATING)] or list(apart)
-    texts = (" or ".join(sorted(set.union(*apart[name]), key=_natural_key)) for name in separating)
-    return "; ".join(texts) or "no option tells them apart"
-
-
-def typed_option(name: str, value: Any) -> str:
-    """Return a value of a pool setting as the option that chooses it."""
-    spelled = option(name)
-    if SETTINGS[name].kind is bool:
-        return spelled if value != SETTINGS[name].default else f"--no-{spelled[2:]}"
-    texts = [item if isinstance(item, str) else item[0] for item in value] if isinstance(value, list) else [value]
-    return ",".join(f"{spelled}={text}" for text in texts) or f"no {spelled}"
 
 
 def is_called(run: Row, name: str) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.pool import Pool
 from pipeline.measure.design import Draws
@@ -26,42 +27,28 @@ from pipeline.scores.average import (
     with_findings,
 )
 from pipeline.scores.caption import scope
-from pipeline.scores.choose import differing_settings, label_of_row, labels_of
+from pipeline.scores.choose import label_of_row, labels_of
+from pipeline.scores.facts import columns, settings_of_pool
 from pipeline.scores.frames import Scores, load_runs, own_runs
 from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.store import open_rankings
 
 DIFFERENCES = {
-    "first": pl.String,
-    "second": pl.String,
-    "field": pl.String,
-    "scope": pl.String,
+    **columns(pl.String, "first second field scope"),
     "size": pl.Int64,
     "pools": pl.List(pl.String),
     "queries": pl.Int64,
     "interval": pl.String,
     "level": pl.Float64,
-    "resample": pl.String,
-    "measure": pl.String,
-    "first_value": pl.Float64,
-    "second_value": pl.Float64,
-    "difference": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "p_value": pl.Float64,
-    "p_adjusted": pl.Float64,
+    **columns(pl.String, "resample measure"),
+    **columns(pl.Float64, "first_value second_value difference low high p_value p_adjusted"),
     "tests": pl.Int64,
-    "effect": pl.Float64,
-    "error": pl.Float64,
-    "detectable": pl.Float64,
+    **columns(pl.Float64, "effect error detectable"),
     "permutations": pl.Int64,
-    "margin": pl.Float64,
-    "p_equivalent": pl.Float64,
+    **columns(pl.Float64, "margin p_equivalent"),
     "finding": pl.String,
     **AMONG,
-    "wins": pl.Int64,
-    "ties": pl.Int64,
-    "losses": pl.Int64,
+    **columns(pl.Int64, "wins ties losses"),
     "changes": pl.List(pl.Float64),
 }
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
@@ -85,14 +72,12 @@ _POSITIVE = pl.Struct(
 )
 
 QUERIES = {
-    "query_id": pl.String,
-    "title": pl.String,
+    **columns(pl.String, "query_id title"),
     "year": pl.Int16,
     "field": pl.String,
     "size": pl.Int64,
     "pool": pl.String,
-    "first": pl.Float64,
-    "second": pl.Float64,
+    **columns(pl.Float64, "first second"),
     "positives": pl.List(_POSITIVE),
 }
 """Columns of queries that differ: the values of both systems on one pool, and the relevant papers with both ranks.
@@ -223,9 +208,11 @@ def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
         kinds.append(of_kind.filter(pl.col("pool").is_in(list(set.intersection(*map(set, pools_of))))))
     kinds = [of_kind for of_kind in kinds if len(of_kind)]
     if len(kinds) > 1:
+        first, *others = (settings_of_pool(of_kind.row(0, named=True)) for of_kind in kinds)
+        changed = "; ".join(dict.fromkeys(text for other in others for text in changed_fields(first, other)))
         raise InputError(
-            f"pools of one kind must be compared, got {len(kinds)} kinds that differ in {differing_settings(kinds)}",
-            "Give one of these options each",
+            f"pools of one kind must be compared, got {len(kinds)} kinds that differ ({changed})",
+            "Choose one by options of these names",
         )
     return kinds[0] if kinds else runs.clear()
 

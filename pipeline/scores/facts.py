@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, get_args, get_type_hints
 import polars as pl
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS
 from pipeline.corpus.poolconfig import OMITTED, SETTINGS, PoolConfig, value_in
 from pipeline.corpus.prefilter import MARKS
@@ -24,6 +22,11 @@ Gaps = Mapping[str, Mapping[str, int]]
 
 _COLUMNS = {"samples": "sample", "size": "size_asked", "queries": "queries_asked", "positives": "positives_from"}
 """Columns of pool settings whose names are taken, by setting; the others have the name of the setting."""
+
+
+def columns(kind: Any, names: str) -> dict[str, Any]:
+    """Return columns of a frame that have one type, by name."""
+    return dict.fromkeys(names.split(), kind)
 
 
 def _columns(cls: type[Any]) -> Iterator[tuple[str, Any]]:
@@ -66,6 +69,11 @@ def setting_of(run: Row, name: str) -> Any:
     return "all" if value is None and name in ("size", "queries") and run["queries_are"] else value
 
 
+def settings_of_pool(run: Row) -> dict[str, Any]:
+    """Return all settings of the pool of a row by name, and its corpus, without the number of its sample."""
+    return {"corpus": run["corpus"]} | {name: setting_of(run, name) for name in SETTINGS if name != "samples"}
+
+
 def applied(run: Row) -> dict[str, Any]:
     """Return the settings that apply to the pool of a row, by name."""
     names: Iterable[str] = ("drop_identical_id",) if has_own_queries(run) else SETTINGS
@@ -82,11 +90,6 @@ def gaps_of(run: Row) -> Gaps:
     if run["positives_papers"] is None:
         return {}
     return {kind: {mark: run[f"{kind}_{mark}"] for mark in ("papers", *MARKS)} for kind in ("positives", "negatives")}
-
-
-def as_json(settings: Any) -> str:
-    """Return settings as canonical JSON."""
-    return json.dumps(canonical(settings), sort_keys=True, ensure_ascii=False)
 
 
 def as_text(settings: Mapping[str, Any]) -> str:

@@ -9,30 +9,22 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.facts import ASKED, GAPS
+from pipeline.scores.facts import ASKED, GAPS, columns
 from pipeline.scores.sources import ENCODER
 
 IDENTITY = {
-    "corpus": pl.String,
-    "field": pl.String,
+    **columns(pl.String, "corpus field"),
     "year": pl.Int32,
     "split": pl.String,
-    "size": pl.Int64,
-    "seed": pl.Int64,
+    **columns(pl.Int64, "size seed"),
     "sample": pl.Int32,
     "queries": pl.Int64,
     "system": pl.String,
     "depth": pl.Int64,
-    "k1": pl.Float64,
-    "b": pl.Float64,
-    "precision": pl.String,
-    "engine": pl.String,
-    "revision": pl.String,
-    "missing_positives": pl.String,
-    "settings": pl.String,
+    **columns(pl.Float64, "k1 b"),
+    **columns(pl.String, "precision engine revision missing_positives settings"),
     **ASKED,
-    "pool": pl.String,
-    "ranking": pl.String,
+    **columns(pl.String, "pool ranking"),
 }
 """Columns that identify the scores of a ranking.
 
@@ -46,12 +38,8 @@ FACTS = {
     "label": pl.String,
     "also": pl.List(pl.String),
     "kind": pl.String,
-    "scores": pl.List(pl.String),
-    "measures": pl.List(pl.String),
-    "positives": pl.Int64,
-    "positives_not_in_collection": pl.Int64,
-    "queries_without_positive": pl.Int64,
-    "queries_without_results": pl.Int64,
+    **columns(pl.List(pl.String), "scores measures"),
+    **columns(pl.Int64, "positives positives_not_in_collection queries_without_positive queries_without_results"),
     **GAPS,
     "no_positive": pl.String,
     "weights": pl.List(pl.Struct({"system": pl.String, "weight": pl.Float64})),
@@ -70,8 +58,7 @@ one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`
 _PRIVATE = {
     "row": pl.String,
     "row_settings": pl.List(pl.Struct({"name": pl.String, "value": pl.String})),
-    "setup": pl.String,
-    "variant": pl.String,
+    **columns(pl.String, "setup variant"),
     "published": pl.Int64,
     "made": pl.String,
     "score_paths": pl.List(pl.String),

@@ -8,8 +8,7 @@ import polars as pl
 
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError
-from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.scores.facts import Row, setting_of
+from pipeline.scores.facts import Row, setting_of, settings_of_pool
 
 _SETTING_LABELS = {"compute": "precision", "search": "engine"}
 """Names of settings in labels, where users know them by other names."""
@@ -80,8 +79,4 @@ def _tables_apart(runs: pl.DataFrame, *, refuse: bool) -> dict[str, str]:
 
 def _changed(table: Mapping[int, Row], pool: Row) -> list[str]:
     """Return the settings in which a pool differs from the samples of a table."""
-    first, settings = (
-        {name: setting_of(run, name) for name in SETTINGS if name != "samples"}
-        for run in (next(iter(table.values())), pool)
-    )
-    return changed_fields(first, settings)
+    return changed_fields(settings_of_pool(next(iter(table.values()))), settings_of_pool(pool))

@@ -73,19 +73,14 @@ def share(count: int, total: int) -> float | None:
 
 
 def _text(attributes: Attributes) -> dict[str, Any]:
-    papers = len(attributes["key"])
-    titled = int(np.count_nonzero(attributes["title_chars"]))
-    abstracts = int(np.count_nonzero(attributes["abstract_chars"]))
-    long_enough = int(np.count_nonzero(attributes["abstract_chars"] >= PrefilterConfig().min_abstract_chars))
-    return {
-        "title": titled,
-        "title_share": share(titled, papers),
-        "abstract": abstracts,
-        "abstract_share": share(abstracts, papers),
-        "abstract_of_30_chars": long_enough,
-        "abstract_of_30_chars_share": share(long_enough, papers),
-        "abstract_chars": _distribution(_blocks(attributes["abstract_chars"]), among_nonzero=True),
-    }
+    papers, chars = len(attributes["key"]), attributes["abstract_chars"]
+    masks = {"title": attributes["title_chars"] > 0, "abstract": chars > 0}
+    masks |= {"abstract_of_30_chars": chars >= PrefilterConfig().min_abstract_chars}
+    found = dict[str, Any]()
+    for name, mask in masks.items():
+        count = int(np.count_nonzero(mask))
+        found |= {name: count, f"{name}_share": share(count, papers)}
+    return found | {"abstract_chars": _distribution(_blocks(chars), among_nonzero=True)}
 
 
 def _years(attributes: Attributes, kept: Mask | None) -> list[dict[str, Any]]:
@@ -208,14 +203,11 @@ def _percent(fraction: float | None, decimals: int = 1) -> str:
 def _table(title: str, corner: str, labels: Sequence[str], lines: Iterable[Sequence[Any]]) -> Table:
     def text(value: Any) -> str | None:
         return (
-            value
-            if value is None or isinstance(value, str)
-            else f"{value:{',.1f' if isinstance(value, float) else ','}}"
+            value if value is None or isinstance(value, str) else f"{value:{',.1f' * isinstance(value, float) or ','}}"
         )
 
-    return Table.of(
-        title, corner, labels, (["none" if of is None else of, *map(text, values)] for of, *values in lines)
-    )
+    rows = (("none" if first is None else first, *map(text, values)) for first, *values in lines)
+    return Table.of(title, corner, labels, rows)
 
 
 def _decades(years: Sequence[dict[str, Any]], since: int) -> list[dict[str, Any]]:

@@ -194,20 +194,16 @@ def trained_on(run: Mapping[str, Any]) -> str:
 
 def cut_note(runs: pl.DataFrame) -> str:
     """Return the share of texts that each encoder cut at its length, or their range; empty if no encoder has one."""
-    lines, told = dict[str, None](), list[Any]()
-    shares_at: dict[str, list[float]] = {}
-    for run in runs.iter_rows(named=True):
-        label = run["label"]
-        parts = [encoder for encoder in run["encoders"] or () if encoder["length"] and encoder["texts"]]
-        parts = [encoder for encoder in parts if encoder not in told]
+    lines, told, shares_at = dict[str, None](), list[Any](), dict[str, list[float]]()
+    for label, of_system in runs.select("label", "encoders").iter_rows():
+        parts = [part for part in of_system or () if part["length"] and part["texts"] and part not in told]
+        several, shares = len({part["model"] for part in parts}) > 1, []
         told += parts
-        shares = []
-        for encoder in parts:
-            name = f"{encoder['model']} " if len({part["model"] for part in parts}) > 1 else ""
-            role = "queries" if encoder["role"] in ("query", "queries") else "papers"
-            share, place = encoder["cut"] / encoder["texts"], f"{role} at {encoder['length']:,} tokens"
+        for part in parts:
+            role = "queries" if part["role"] in ("query", "queries") else "papers"
+            share, place = part["cut"] / part["texts"], f"{role} at {part['length']:,} tokens"
             shares_at.setdefault(place, []).append(share)
-            shares.append(f"{name}{share:.1%} of {encoder['texts']:,} {place}")
+            shares.append(f"{part['model']} " * several + f"{share:.1%} of {part['texts']:,} {place}")
         lines |= dict.fromkeys([f"{label} {', '.join(shares)}"] if shares else [])
     if len(lines) > _MOST_CUT:
         lines = dict.fromkeys(f"{min(of):.1%} to {max(of):.1%} of the {place}" for place, of in shares_at.items())

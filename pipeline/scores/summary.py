@@ -25,7 +25,7 @@ from pipeline.scores.average import (
     with_findings,
 )
 from pipeline.scores.choose import labels_of
-from pipeline.scores.facts import ASKED
+from pipeline.scores.facts import ASKED, columns
 from pipeline.scores.frames import IDENTITY, Scores, load_runs, own_runs
 from pipeline.scores.sources import trained_on
 from pipeline.stages.titles import UNTUNED
@@ -44,52 +44,29 @@ _SHARED = (
 
 SUMMARY = {
     "table": pl.Int32,
-    "over": pl.String,
-    "requested_baseline": pl.String,
+    **columns(pl.String, "over requested_baseline"),
     "alpha": pl.Float64,
-    "system": pl.String,
-    "label": pl.String,
-    "corpus": pl.String,
-    "pool": pl.String,
-    "field": pl.String,
+    **columns(pl.String, "system label corpus pool field"),
     "size": pl.Int64,
     "sample": pl.Int32,
     "samples": pl.List(pl.Int32),
     "measure": pl.String,
-    "value": pl.Float64,
-    "deviation": pl.Float64,
-    "low": pl.Float64,
-    "high": pl.Float64,
-    "level": pl.Float64,
+    **columns(pl.Float64, "value deviation low high level"),
     "interval": pl.String,
-    "difference": pl.Float64,
-    "difference_low": pl.Float64,
-    "difference_high": pl.Float64,
-    "p_value": pl.Float64,
-    "p_adjusted": pl.Float64,
+    **columns(pl.Float64, "difference difference_low difference_high p_value p_adjusted"),
     "tests": pl.Int64,
-    "margin": pl.Float64,
-    "p_equivalent": pl.Float64,
-    "detectable": pl.Float64,
+    **columns(pl.Float64, "margin p_equivalent detectable"),
     "finding": pl.String,
     **AMONG,
     "baseline": pl.String,
-    "best": pl.Boolean,
-    "marked": pl.Boolean,
-    "queries": pl.Int64,
-    "positives": pl.Int64,
-    "queries_without_results": pl.Int64,
-    "positives_not_in_collection": pl.Int64,
+    **columns(pl.Boolean, "best marked"),
+    **columns(pl.Int64, "queries positives queries_without_results positives_not_in_collection"),
     **{name: IDENTITY[name] for name in _SHARED},
-    "trained_on": pl.String,
-    "ties": pl.String,
+    **columns(pl.String, "trained_on ties"),
     "bootstrap_seed": pl.Int64,
     "resample": pl.String,
-    "resamples": pl.Int64,
-    "permutations": pl.Int64,
-    "pools": pl.List(pl.String),
-    "rankings": pl.List(pl.String),
-    "scores": pl.List(pl.String),
+    **columns(pl.Int64, "resamples permutations"),
+    **columns(pl.List(pl.String), "pools rankings scores"),
 }
 """Columns of a summary, a row for each figure.
 

@@ -274,5 +274,5 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
     for system, settings in itertools.product(("bm25", "lsa"), ({"seed": 7}, {"nested": True})):
         made.score(tmp_path, made.corpus(tmp_path), made.pool(tmp_path, made.corpus(tmp_path), **settings), system)
     refused = printed("bm25", "lsa", code=2)
-    assert "got 3 kinds that differ in --seed=13 or --seed=7; --nested or --no-nested. Give one" in refused
+    assert "got 3 kinds that differ (nested: false -> true; seed: 13 -> 7)" in refused
     assert printed("bm25", "lsa", "--seed", "13", "--no-nested") == out
