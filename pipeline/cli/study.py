@@ -123,7 +123,7 @@ def score_benchmark(options: argparse.Namespace) -> None:
         raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
     if unused := sorted(options.given - _OF_BENCHMARKS):
         spelled = unused[0].replace("_", "-")
-        raise InputError(f"a benchmark has its own queries and candidates, got --{spelled}", "Leave it out")
+        raise InputError(f"a benchmark brings its queries and candidates, got --{spelled}", "Leave it out")
     split = read.benchmark_split(options)
     if options.scores is not None:
         _score_file(options, split)

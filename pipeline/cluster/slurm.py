@@ -66,7 +66,7 @@ class OnSlurm:
             raise StageError(
                 f"lost {ROUNDS} times: {counted(len(job.units), 'unit')} of {job.out.path.name}, first "
                 f"{min(job.units)}; " + (lost or ["their files are not seen here"])[-1],
-                "Mend what the log says, or ask for more memory or time (docs/clusters.md), and run it again",
+                "Mend what the log reports, or ask for more memory or time (docs/clusters.md), and run it again",
             )
         jobs.clear()
         return facts

@@ -114,7 +114,7 @@ LABELS = schema_of(query=pa.uint32(), row=pa.uint32(), annotator=pa.string(), ma
 
 
 def vectors(dimension: int, storage: str) -> pa.Schema:
-    """Return the schema of a vector shard: ``row``, rising and repeated for several vectors a paper, and ``vector``.
+    """Return the schema of a vector shard: ``row``, rising and repeated for several vectors per paper, and ``vector``.
 
     Arrow has no bfloat16; such vectors are stored as their bits, uint16.
     """

@@ -120,8 +120,8 @@ def write_without_duplicates(
 ) -> dict[str, Any]:
     """Write a corpus without duplicate papers, and without their citations, and return its counts.
 
-    Uses about 20 bytes a paper in addition to ``resources.memory``. InputError if the corpus has judged queries, which
-    name papers by id.
+    Uses about 20 bytes per paper in addition to ``resources.memory``. InputError if the corpus has judged queries,
+    which name papers by id.
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")

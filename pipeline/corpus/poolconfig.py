@@ -64,7 +64,7 @@ class PoolConfig:
         after_cutoff: last year of the encoders' training data; queries are later. None: no condition.
         trained_until: last year of the encoders' training data; queries, positives and all candidates are later, so no
             encoder was trained on them. None: no condition.
-        earlier_only: candidates are of earlier years than the queries; other positives are removed.
+        earlier_only: only candidates from earlier years than the query; other positives are removed.
         drop_near_duplicates: exclude candidates with a title and an abstract similar to the query's.
         prefilter: which papers enter pools.
         queries_are: ``papers`` of the corpus, or ``texts`` of the release. Texts without a year (BEIR) all become
@@ -109,7 +109,7 @@ class PoolConfig:
     )
     drop_same_title: bool = setting(
         True,
-        "candidates with the query's own title are removed; the option keeps them",
+        "candidates with the query's title are removed; the option keeps them",
         option="keep-same-title",
         rule=True,
     )
@@ -129,7 +129,7 @@ class PoolConfig:
         omit_default=True,
     )
     earlier_only: bool = setting(
-        False, "candidates are of earlier years than the queries", rule=True, omit_default=True
+        False, "only candidates from earlier years than the query", rule=True, omit_default=True
     )
     drop_near_duplicates: bool = setting(
         False, "candidates with nearly the query's title and abstract are removed", rule=True, omit_default=True
@@ -138,7 +138,7 @@ class PoolConfig:
     queries_are: Literal["papers", "texts"] = "papers"
     drop_identical_id: bool = setting(
         True,
-        "of queries that are texts: the candidate with the query's own id is removed; the option keeps it",
+        "for queries that are texts: the candidate with the query's id is removed; the option keeps it",
         option="keep-identical-id",
     )
 

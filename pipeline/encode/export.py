@@ -79,7 +79,7 @@ def _blocks(
         if len(block.rows) != len(block_rows):
             raise InputError(
                 f"{len(block_rows):,} papers must have one vector each, got {len(block.rows):,}",
-                "Export an encoder of one vector a paper",
+                "Export an encoder of one vector per paper",
             )
         yield ids_of(block_rows), block.vectors
         progress.add(len(block_rows))

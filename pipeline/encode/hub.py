@@ -206,7 +206,7 @@ def peft_base(folder: Path) -> Checkpoint:
     if not base or (named.is_dir() and _peft(named)):
         raise InputError(
             f"{folder} holds a PEFT adapter whose base must be a whole model, got {base or 'none'}",
-            "Merge it into its base by merge_and_unload of peft, and save that in a folder of its own",
+            "Merge it into its base by merge_and_unload of peft, and save that in a separate folder",
         )
     return local(named) if named.is_dir() else find(base, _peft(folder).get("revision") or "main")
 
@@ -307,7 +307,9 @@ def _home(folder: Path, layout: Layout) -> Path:
 def _check(folder: Path, layout: Layout) -> None:
     for name in (layout.config, "tokenizer_config.json"):
         if shape.read(_home(folder, layout) / name).get("auto_map"):
-            raise InputError(f"{folder} needs code of its own (auto_map of {name}), which is never run", shape.CODE)
+            raise InputError(
+                f"{folder} needs code from its folder (auto_map of {name}), which is never run", shape.CODE
+            )
 
 
 def _has_tokenizer(folder: Path, layout: Layout) -> bool:

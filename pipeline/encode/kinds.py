@@ -241,7 +241,7 @@ class Oagbert(Pretrained):
         if not (place := settings.pop("weights", "")):
             raise InputError(
                 "OAG-BERT must have the folder of its weights, got none",
-                "Download them as github.com/THUDM/OAG-BERT says (ModelScope), and write oagbert-v2:weights=FOLDER",
+                "Download them (github.com/THUDM/OAG-BERT, ModelScope), and write oagbert-v2:weights=FOLDER",
             )
         folder = Path(place).expanduser()
         vocabulary, version = folder / "vocab.txt", folder / "version"

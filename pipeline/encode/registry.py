@@ -144,7 +144,7 @@ def _mean(averaged: Sequence[Name], options: dict[str, str], defaults: Mapping[s
     unsuitable = any(part.multi_vector or not part.accelerated for part in parts)
     if len(parts) < 2 or len(distances) != 1 or unsuitable:
         raise InputError(
-            f"{typed} must average transformers with one vector a paper and one distance",
+            f"{typed} must average transformers with one vector per paper and one distance",
             "Write mean(specter2,specter2_ctrl)",
         )
     truncate_dim = _dimension(remaining := dict(options))

@@ -38,7 +38,7 @@ ROWS = schema_of(row=pa.uint32(), shard=pa.uint16())
 
 
 class StoredBlock(NamedTuple):
-    """Vectors, float32 ``[m, dimension]``, and their rows, rising, repeated for several vectors a paper."""
+    """Vectors, float32 ``[m, dimension]``, and their rows, rising, repeated for several vectors per paper."""
 
     rows: Rows
     vectors: Matrix
@@ -152,7 +152,7 @@ def truncated(vectors: npt.NDArray[np.floating[Any]], dimension: int) -> npt.NDA
 
 
 def _opened(segment: Artifact, shard: int) -> tuple[Rows, Stored]:
-    """Verify and open a shard: (rising rows, repeated for several vectors a paper; vectors as stored)."""
+    """Verify and open a shard: (rising rows, repeated for several vectors per paper; vectors as stored)."""
     return read_vectors(segment.arrow(shard_name(shard)))
 
 
@@ -208,7 +208,7 @@ def write_shard(out: Workdir, shard: int, rows: Rows, vectors: Matrix, storage: 
     Args:
         out: the segment under construction.
         shard: the corpus shard.
-        rows: uint32 ``[m]``, rising, repeated for several vectors a paper.
+        rows: uint32 ``[m]``, rising, repeated for several vectors per paper.
         vectors: finite float32 ``[m, dimension]``.
         storage: data type on disk.
         counts: recorded with the file.

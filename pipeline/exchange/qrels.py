@@ -66,7 +66,7 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, fol
     best = max(shared, key=fit, default=None)
     if best is None or not shared[best]:
         remedy = "Give --qrels=hub, or a folder of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
-        raise InputError("it is a run, and no qrels beside it share a query", remedy)
+        raise InputError("it is a run, and no qrels next to it share a query", remedy)
     system = run.system if run.task else _without(run.system, best, len(judgements))
     return Judged(run._replace(system=system), best, _collection(best, judgements))
 

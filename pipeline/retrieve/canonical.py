@@ -33,7 +33,7 @@ class Side(NamedTuple):
 
     Attributes:
         vectors: float32 ``[n, d]``, on any device.
-        offsets: int64 ``[papers + 1]``, start of the vectors of each paper; None: one vector a paper.
+        offsets: int64 ``[papers + 1]``, start of the vectors of each paper; None: one vector per paper.
     """
 
     vectors: Tensor
@@ -158,7 +158,7 @@ def alike(queries: Vectors, vectors: Vectors, metric: Metric) -> float:
 def pair_scores(
     code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any
 ) -> Any:
-    """Return the same as :func:`score_pairs`, for arrays; empty offsets: one vector a paper."""
+    """Return the same as :func:`score_pairs`, for arrays; empty offsets: one vector per paper."""
     scores = np.empty(len(owners))
     sums = np.empty(SUMS)
     for i in range(len(owners)):

@@ -235,7 +235,7 @@ def _batches(texts: Iterable[list[Text]], rows: Rows) -> Iterator[tuple[list[int
             yield rows[start : start + len(batch)].tolist(), batch
             start += len(batch)
     if start != len(rows):
-        raise InputError(f"there are {start:,} texts for {len(rows):,} rows", "Give one text a row")
+        raise InputError(f"there are {start:,} texts for {len(rows):,} rows", "Give one text per row")
 
 
 def document_text(text: Text) -> str:

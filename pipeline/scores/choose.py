@@ -59,7 +59,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
     if corpus is not None:
         runs = runs.filter(corpus=find_corpus(root, corpus).name)
         if runs.is_empty():
-            raise InputError(f"nothing that was scored is of the corpus {corpus!r}", "Run mdcr eval first")
+            raise InputError(f"nothing that was scored belongs to the corpus {corpus!r}", "Run mdcr eval first")
     runs = filter_settings(runs, chosen)
     if systems is not None:
         runs = _filter_systems(runs, systems)

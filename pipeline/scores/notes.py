@@ -94,7 +94,7 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
         f"p < {alpha:g}."
     ]
     if not tested.filter(macro).is_empty():
-        parts.append("The mean over fields is tested apart; fields count alike.")
+        parts.append("The mean over fields is tested separately; fields weigh equally.")
     if margin is not None:
         parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {margin:g} (points), p < {alpha:g}.")
     return " ".join([*parts, untested_note] if untested else parts)

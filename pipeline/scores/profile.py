@@ -24,7 +24,7 @@ _BLOCK = 4_000_000
 def profile(corpus: Corpus, name: str, memory: int) -> dict[str, Any]:
     """Return counts, shares and distributions of a corpus, as plain data.
 
-    ``prefiltered`` is None for a collection with its own queries. Uses ``memory`` bytes, and 2 bytes a paper.
+    ``prefiltered`` is None for a collection with its own queries. Uses ``memory`` bytes, and 2 bytes per paper.
     """
     attributes = corpus.attributes
     papers = len(corpus)

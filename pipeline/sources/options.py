@@ -22,7 +22,7 @@ class Options:
     )
     columns: str | None = setting(None, "your names, as in paper_id=id,title=headline,references=refs,cited=target")
     citations: str | None = setting(
-        None, "FILE of citations beside the papers: two columns of ids, the citing paper first"
+        None, "FILE of citations stored apart from the papers: two columns of ids, the citing paper first"
     )
     contexts: str | None = setting(None, "FILE of citation contexts, which become the queries: ours, or of S2AG")
 
@@ -50,7 +50,7 @@ class OpenAlex(Gzipped):
 
     fields_from: str = setting("auto", "auto (default), concepts or topics")
     min_concept_score: float = setting(0.3, "score a level-0 concept needs (default: 0.3)")
-    include_xpac: bool = setting(False, "keep the works that OpenAlex's own interface leaves out")
+    include_xpac: bool = setting(False, "keep the works that OpenAlex's interface leaves out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -229,7 +229,7 @@ def _json(path: Path, form: Form, memory: float) -> Triples:
     splits = dict(splits_of(path, value))
     if len(splits) != 1:
         names = "; ".join(map(", ".join, splits)) or "none"
-        raise InputError(f"{path} must have one subset and split, got {names}", "Write each to a file of its own")
+        raise InputError(f"{path} must have one subset and split, got {names}", "Write each to a separate file")
     return _nested(path, *splits.values())
 
 

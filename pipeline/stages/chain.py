@@ -175,7 +175,7 @@ class Chain(Ranked):
             return exact
         if model.multi_vector:
             raise InputError(
-                f"{system.name} has several vectors a paper, which {index.name} cannot search", "--engine=exact"
+                f"{system.name} has several vectors per paper, which {index.name} cannot search", "--engine=exact"
             )
         ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)

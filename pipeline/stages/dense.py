@@ -367,6 +367,6 @@ def _matrix(store: VectorStore, rows: Rows, size: int) -> Vectors:
     stored = np.concatenate([np.empty(0, np.uint32), *(block.rows for block in blocks)])
     if not np.array_equal(stored, rows):
         raise InputError(
-            f"{len(rows):,} queries have {len(stored):,} vectors", "Rank with an encoder of one vector a paper"
+            f"{len(rows):,} queries have {len(stored):,} vectors", "Rank with an encoder of one vector per paper"
         )
     return np.concatenate([np.empty((0, store.dimension), np.float32), *(block.vectors for block in blocks)])

@@ -162,7 +162,7 @@ def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
     if text == "count" and canonical(pool.config)["queries_are"] == "papers":
         raise InputError(
             f"the queries of {pool.slug} are papers, whose positives are all in the collection",
-            "Leave --missing-positives out; it is for releases with their own judgements",
+            "Leave --missing-positives out; it is for releases that bring judgements",
         )
 
 

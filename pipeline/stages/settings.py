@@ -26,7 +26,7 @@ class Ranked:
     engine: str = setting(
         "exact",
         "dense search: exact, on this machine or, with ray, a Ray cluster. "
-        "Approximate, scored beside exact: any index of faiss.index_factory, with options after a second colon, "
+        "Approximate, compared with exact: any index of faiss.index_factory, with options after a second colon, "
         "faiss:HNSW32 or faiss:IVF4096,Flat:nprobe=32, on a GPU faiss-gpu:IVF4096,Flat",
     )
     bm25_engine: Literal["postings", "lucene"] = setting(
@@ -56,7 +56,7 @@ class Choice:
     )
     depth: int | None = setting(None, "ranks kept of each query")
     precision: str | None = setting(None, PRECISION)
-    engine: str | None = setting(None, "exact, or an index beside it, such as faiss:HNSW32")
+    engine: str | None = setting(None, "exact, or an approximate index such as faiss:HNSW32")
     missing_positives: Literal["ignore", "count"] | None = setting(
         None, "judged positives that the collection lacks: ignore or count"
     )

@@ -156,7 +156,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
         raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
     for label, count in Counter(name.label for name in set(typed)).items():
         if label and count > 1:
-            raise InputError(f"the label {label} must name one system, got several", "Give each its own label")
+            raise InputError(f"the label {label} must name one system, got several", "Give each another label")
     by_name: dict[tuple[str, str | None], System] = {}
     for system in systems:
         first = by_name.setdefault((system.name, getattr(system.ranker, "tuning", None)), system)
@@ -250,7 +250,7 @@ def _imported(text: str | Path) -> System:
     label, path = labelled_file(text)
     run = System.run(path, label)
     if run.name in names.known_names():
-        raise InputError(f"the run {path} must have a name of its own, got that of a system", "Rename the file")
+        raise InputError(f"the run {path} must not have the name of a system", "Rename the file")
     return run
 
 

@@ -178,7 +178,7 @@ def tune_tasks(corpus: Artifact, selected: Selection) -> list[Task]:
     selected = selected.but(split="validation", samples=1)
     if Corpus(corpus).has_query_texts() and not Corpus(corpus).has_contexts() and selected.is_default:
         raise InputError(
-            f"{corpus.name} has its own queries, and none of them are for validation",
+            f"{corpus.name} brings its queries, and none of them are for validation",
             "Give --year to tune on citations, or fix the parameters: --model=bm25:k1=1.2,b=0.75",
         )
     if selected.given.get("queries") == "all":

@@ -110,7 +110,7 @@ def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], basel
     notes = (
         f"Points of MAP over {baseline} (queries), and their difference between strata [95% interval]; Welch's "
         "t-test, Holm's correction over all rows. The year in brackets is the last of the training data.",
-        "Queries by year: published up to that year, or later; years and fields weigh alike. Queries in the list: of "
+        "Queries by year: published up to that year, or later; years and fields weigh equally. Queries in the list: of "
         "the training list, or others of the same year. Positives by year: within queries that are later, positives up "
         "to that year or later ones, by the precision at their rank.",
         "Years may also differ for reasons other than training data: compare with an untrained system (placebo).",

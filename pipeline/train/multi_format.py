@@ -59,7 +59,9 @@ class Recipe:
 
     input: str = required("folder of SciRepEval's files, with training sets or samples")
     systems: str = required("the base encoders, with labels")
-    published: Mapping[str, str] = required("by label of a base, the paper's base whose figures stand beside ours")
+    published: Mapping[str, str] = required(
+        "by label of a base, the paper's base whose figures are printed next to ours"
+    )
     architectures: tuple[str, ...] = required(", ".join(filter(None, LABELS)))
     ablations: tuple[str, ...] = required("formats joined by + that the first base is trained on with control codes")
     seeds: tuple[int, ...] = required("of trainings; ablations have the first")
@@ -147,7 +149,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
 def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
     """Yield the trainings, then what evaluates them."""
     hours = [row["gpu_hours"] for row in listing(recipe)]
-    rate = f"at {recipe.texts_per_second:g} texts a second (assumed)"
+    rate = f"at {recipe.texts_per_second:g} texts per second (assumed)"
     say(f"{len(hours)} trainings, {sum(hours):,.1f} GPU hours {rate} where the training sets are whole")
     for _, runs in itertools.groupby(recipe.grid(), _is_fusion):
         yield [_task(workspace, recipe, run) for run in runs]

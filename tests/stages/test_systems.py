@@ -171,7 +171,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("rerank(bm25,cross:{}/cross:pooling=cls,10)", "has no setting 'pooling'"),
         ("rerank(rerank(bm25,cross:{}/cross,9),cross:{}/cross,10)", "is reranked already"),
         ("rrf(bm25,rerank(bm25,cross:{}/cross,10))", "fused already or reranked"),
-        ("run:/nowhere/bm25.trec", "must have a name of its own, got that of a system"),
+        ("run:/nowhere/bm25.trec", "must not have the name of a system"),
         ("run:a/x.trec,run:b/x.trec", "runs must have different names, got 2 named 'x'"),
     ],
 )

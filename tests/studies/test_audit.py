@@ -200,7 +200,7 @@ def test_a_metric_names_the_values_of_a_table_or_chooses(tmp_path: Path) -> None
     assert means(board_of(tmp_path, "board.csv", table, "--metric", "MAP"))["a"] == pytest.approx(0.15)
     assert means(board_of(tmp_path, "board.csv", table))["a"] == pytest.approx(0.55)
     error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv"), "--metric", "ndcg@5"))
-    assert "no result is of the metric 'ndcg@5'" in error
+    assert "no result has the metric 'ndcg@5'" in error
     assert means(board_of(tmp_path, "wide.csv", "model,t,u\na,.1,.2\nb,.3,.4\n", "--metric", "ndcg@5"))
 
 

@@ -59,7 +59,7 @@ def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) 
     words_of = [*flags("study multi_format --input"), str(folder), "--model", base]
     planned = mdcr(tmp_path, *words_of, *settings(), "--dry-run")
     assert planned.returncode == 0, planned.stderr
-    assert "6 trainings, 0.0 GPU hours at 200 texts a second (assumed)" in planned.stderr
+    assert "6 trainings, 0.0 GPU hours at 200 texts per second (assumed)" in planned.stderr
     tables = mdcr_json(tmp_path, *words_of, *settings())["tables"]
     assert len(trained(tmp_path)) == 6
     values = {row["architecture"]: row["value"] for row in tables["averages"] if row["figure"] == "average"}

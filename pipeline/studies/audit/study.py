@@ -85,7 +85,7 @@ def _of_metric(found: kit.Found, requested: str) -> tuple[pl.DataFrame, str]:
     metric = requested or (MAIN if MAIN in names else _DEFAULT if _DEFAULT in names else names[0])
     if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
         raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
-    kit.require_known(metric, names, f"no result is of the metric {metric!r}")
+    kit.require_known(metric, names, f"no result has the metric {metric!r}")
     return values.filter(pl.col("value").is_finite(), metric=metric), metric
 
 

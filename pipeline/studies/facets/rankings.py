@@ -172,7 +172,7 @@ def _sentences_task(
     """
     if not model.multi_vector:
         raise InputError(
-            f"{model.name} must have several vectors a paper, got one", "Write ot(sentences:encoder=minilm)"
+            f"{model.name} must have several vectors per paper, got one", "Write ot(sentences:encoder=minilm)"
         )
 
     from pipeline.retrieve.canonical import best_pair_score

@@ -28,9 +28,7 @@ class Recipe(kit.PoolsRecipe):
     positives: Literal["corpus", "prefiltered"]
     baseline: str = kit.required("the system that the others are tested against")
     training: tuple[str, ...] = kit.required("files of ids of training papers, for the audit; empty: those of exclude")
-    own: Mapping[str, Mapping[str, Any]] = kit.required(
-        "by field, its own sizes, year, queries or other settings of pools"
-    )
+    own: Mapping[str, Mapping[str, Any]] = kit.required("by field: other sizes, year, queries or settings of pools")
 
     @property
     def selections(self) -> list[kit.Selection]:
@@ -39,9 +37,7 @@ class Recipe(kit.PoolsRecipe):
         fields = ",".join(name for name in names if name != DATASET)
         groups = [DATASET] * (DATASET in names) + list(kit.selection(field=fields).given["field"] if fields else ())
         for name in self.own:
-            kit.require_known(
-                name, groups, f"{name!r} has settings of its own, but is not studied", "Correct the recipe"
-            )
+            kit.require_known(name, groups, f"{name!r} has settings, but is not studied", "Correct the recipe")
         selections = []
         for group in groups:
             own = {name.replace("sizes", "size"): value for name, value in self.own.get(group, {}).items()}

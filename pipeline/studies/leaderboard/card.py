@@ -56,7 +56,7 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
     benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.systems]
     if not benchmarks:
         scored = sorted({name for benchmark in all_benchmarks for name in benchmark.systems})
-        raise InputError(f"{model} must be scored beside another system", nearest(model, scored))
+        raise InputError(f"{model} must be scored together with another system", nearest(model, scored))
     cost = costs(roots, benchmarks)[model]
     differences = _differences(benchmarks, model, cost, recipe)
     tables = [differences, *_on_largest(benchmarks, model), _facts(model, cost)]
@@ -216,7 +216,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> Table:
         if value not in (None, "") and name != "training"
     ]
     frame = pl.DataFrame(rows, ["fact", "value"], orient="row")
-    return frame_table("facts", "Recipe and cost", frame, ["Bytes and tokens are of a paper."])
+    return frame_table("facts", "Recipe and cost", frame, ["Bytes and tokens are per paper."])
 
 
 STUDY = old_study("card", "one encoder against BM25, on every benchmark", Recipe, no_tasks, results)

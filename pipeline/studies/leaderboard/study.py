@@ -24,13 +24,13 @@ from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
 
 _LIMITS = {
     "parameters": ("parameters (M)", 1e6, "≤"),
-    "bytes": ("bytes a paper", 1, "≤"),
-    "papers_per_second": ("papers a second", 1, "≥"),
+    "bytes": ("bytes per paper", 1, "≤"),
+    "papers_per_second": ("papers per second", 1, "≥"),
 }
 """Costs that readers can filter by: heading, unit, and whether values up to or from a limit are kept."""
 
 _FACTS = {"licence": "licence"}
-_MORE = {"dimension": "dimension", "tokens": "tokens a paper", "machine": "machine", "trained_on": "trained on"}
+_MORE = {"dimension": "dimension", "tokens": "tokens per paper", "machine": "machine", "trained_on": "trained on"}
 _COSTS = (*(head for head, _, _ in _LIMITS.values()), *_FACTS.values())
 _OF_BENCHMARK = ("kind", "field", "candidates", "year")
 _CHOOSERS = {head: side for head, _, side in _LIMITS.values()} | dict.fromkeys(

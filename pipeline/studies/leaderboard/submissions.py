@@ -160,7 +160,7 @@ def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run
     """Verify the digest and measures of a run, write it to a folder, and return its pool."""
     if hashlib.sha256(run).hexdigest() != claim.sha256:
         raise InputError(
-            f"{path} must have the run on {claim.name} that its digest says, got another", "Fetch it again"
+            f"{path} must have the run on {claim.name} that its digest states, got another", "Fetch it again"
         )
     pool_artifact = next((entry for entry in published(workspace.root / POOLS) if entry.id == claim.pool), None)
     if pool_artifact is None:

@@ -152,7 +152,7 @@ def export_folders(workspace: Workspace, folder: Path, split: str, output: Path,
     folders: dict[str, str] = {}
     for field in lists:
         if (other := folders.setdefault(field_name(field), field)) != field:
-            raise InputError(f"fields {other!r} and {field!r} must have folders of their own", "Rename one of them")
+            raise InputError(f"fields {other!r} and {field!r} must have different folders", "Rename one of them")
     corpus = workspace.runner.make(corpus_task(folder, split))
     pools = workspace.make(benchmark_pools(corpus, split, lists))
     for (field, queries), pool in zip(lists.items(), pools, strict=True):

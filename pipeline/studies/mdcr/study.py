@@ -46,13 +46,15 @@ class Recipe:
     corpus: str = required("name of the corpus; empty: the only one")
     fields: str = required("of the 19 fields, with commas, or all; those with too few papers are left out")
     year: int
-    queries: int = required("queries a field, in each split")
+    queries: int = required("queries per field, in each split")
     size: str = required("candidates of the field-level pools; a field with fewer takes them all")
     seed: int = required("seed of every draw")
     systems: str = required("whose rankings are compared, with commas")
     tune: bool = required("whether bm25 has the parameters tuned for each field on the queries of val")
-    model_negatives: str = required("systems that give negatives; empty: the three whose top negatives are least alike")
-    positives: int = required("cited papers a query at most")
+    model_negatives: str = required(
+        "systems that supply negatives; empty: the three whose top negatives are least similar"
+    )
+    positives: int = required("cited papers per query at most")
     negatives: int = required("candidates of each other type")
     top: int = required("top negatives of a system, and most cited papers of a field, that are drawn from")
     depth: int = required("ranks kept of each query")

@@ -98,7 +98,7 @@ class Recipe:
             read_quality(self.quality, [system.name for system in systems])
         for model in encoders(systems):
             if model.multi_vector:
-                raise InputError(f"{model.name} must have one vector a paper", "Leave it out of --model")
+                raise InputError(f"{model.name} must have one vector per paper", "Leave it out of --model")
             if model.distance != "cosine":
                 raise InputError(
                     f"{model.name} must be compared by cosine, got {model.distance}", f"{model.name}:distance=cosine"

@@ -322,7 +322,7 @@ def published_tables(recipe: Recipe) -> Iterator[kit.Table]:
         ]
         frame = pl.DataFrame(rows, _PUBLISHED_SCHEMA, orient="row").drop_nulls("value")
         if len(frame):
-            note = "Figures of the paper, in percent, for its own sets: other papers than those of the tables here."
+            note = "The paper's figures, in percent, for its sets: other papers than those of the tables here."
             title = f"{title}: published figures"
             yield _table_of_cells(f"{name}-published", title, frame, frame, list(keys), [note])
 

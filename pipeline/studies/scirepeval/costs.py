@@ -42,11 +42,13 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
         })  # fmt: skip
     frame = pl.DataFrame(rows, infer_schema_length=None)
     notes = [
-        "Papers a second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
+        "Papers per second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
         "that are not safetensors: their bytes by four. Of the format: of its adapter, PALs or code alone. Cut: papers "
         "longer than the encoder reads.",
     ]
-    shown = frame.rename({"own_parameters": "of the format", "papers_per_second": "papers a second", "cut": "cut (%)"})
+    shown = frame.rename(
+        {"own_parameters": "of the format", "papers_per_second": "papers per second", "cut": "cut (%)"}
+    )
     return frame_table("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
 
 

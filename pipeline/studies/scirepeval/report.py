@@ -218,7 +218,7 @@ def tasks(figures: pl.DataFrame) -> Table:
     facts = pl.concat_str(trained, "files", formatted("items", ","), seconds, separator=", ")
     domain = pl.col("task").map_elements(domain_of, pl.String)
     shown = frame.select(_TITLE, domain=domain, **{"trained, files, items, mean time": facts})
-    notes = ["Proximity and search rank by Euclidean distance, whatever the encoder's own distance."]
+    notes = ["Proximity and search rank by Euclidean distance, whatever the encoder's distance."]
     if "s2and" in figures["task"]:
         notes.append(
             "The interval of S2AND resamples test blocks alone. The fifth of the blocks that tunes it is fixed, and "

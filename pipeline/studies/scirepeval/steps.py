@@ -82,7 +82,7 @@ def pairing_of(name: str, model: Model, entry: Entry) -> Pairing | None:
         return None
     if entry.format != "proximity" or entry.kind == "authors":
         raise InputError(
-            f"task {entry.name} needs one vector a paper, {name} has several",
+            f"task {entry.name} needs one vector per paper, {name} has several",
             "Set tasks to those of the format proximity but s2and",
         )
     return "transport" if transported(names.parse_one(name)) else "best pair"

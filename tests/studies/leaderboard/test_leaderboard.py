@@ -128,11 +128,11 @@ def test_costs_are_those_of_what_was_stored(board: dict[str, list[dict[str, Any]
 def test_the_page_has_filters_and_every_value_opens_its_record(root: Path, board: dict[str, Any]) -> None:
     page = (root / "runs/reports/leaderboard/index.html").read_text()
     assert len(page) < 600_000
-    columns = ("kind", "benchmark", "field", "candidates", "year", "licence", "bytes a paper", "papers a second")
+    columns = ("kind", "benchmark", "field", "candidates", "year", "licence", "bytes per paper", "papers per second")
     for name in columns:
         assert re.search(f'data-choose="[=≤≥]"><button type="button" data-sort>{name}<', page), name
     assert len(re.findall('data-record="', page)) == len(board["benchmarks"])
-    assert page.index("Leaderboard: 4 systems, 2 benchmarks</h2>") < page.index("Value against bytes a paper</h2>")
+    assert page.index("Leaderboard: 4 systems, 2 benchmarks</h2>") < page.index("Value against bytes per paper</h2>")
     assert len(re.findall('<script type="text/plain" id="pool-', page)) == 3
 
 
@@ -149,7 +149,7 @@ def test_a_card_compares_with_bm25(root: Path, board: dict[str, Any]) -> None:
         change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["less"]]
         assert float(row["difference"].split()[0]) == pytest.approx(change, abs=0.051)
     assert (root / "runs/reports/card-lsa/README.md").read_text().startswith("# lsa\n")
-    assert "must be scored beside another system" in one_line_error(mdcr(root, "card", "minilm"))
+    assert "must be scored together with another system" in one_line_error(mdcr(root, "card", "minilm"))
 
 
 def test_an_audit_of_our_export_equals_the_leaderboard(root: Path, board: dict[str, Any], tmp_path: Path) -> None:

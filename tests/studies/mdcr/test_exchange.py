@@ -119,7 +119,7 @@ def test_a_name_from_a_benchmark_is_never_a_path(tmp_path: Path, folder: Path) -
     assert {path.parent for path in exported} == {beir}
     assert {path for path in tmp_path.rglob("*") if not {root, beir} & {path, *path.parents}} == before - {root, beir}
     (benchmark / "mdcr_test.json").write_text(json.dumps(dict.fromkeys(names[1:], queries)))
-    assert "must have folders of their own" in one_line_error(mdcr(root, *command))
+    assert "must have different folders" in one_line_error(mdcr(root, *command))
 
 
 @pytest.mark.parametrize("value", [None, "missing", float("nan"), float("inf"), 10**400, "0.5", True])

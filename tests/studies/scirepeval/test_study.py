@@ -131,7 +131,7 @@ def test_encoders_of_sentences_rank_proximity_tasks_alone(tmp_path: Path) -> Non
     folder, encoder = write(tmp_path / "in"), f"sentences:encoder={save_bert(tmp_path / 'bert')}"
     systems = f"{encoder},ot({encoder})"
     one_vector = mdcr(tmp_path, *_study(folder, "--model", systems))
-    assert "task cite_count needs one vector a paper" in one_line_error(one_vector)
+    assert "task cite_count needs one vector per paper" in one_line_error(one_vector)
     chosen = ("--set", 'tasks=["reviewers","scidocs_cite"]')
     study = mdcr_json(tmp_path, *_study(folder, "--model", systems, *chosen))
     maps = [row["value"] for row in study["tables"]["tasks"] if row["measure"] == "map"]
