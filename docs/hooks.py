@@ -37,7 +37,7 @@ FRAMES = (
     "pipeline.scores.compare.DIFFERENCES",
     "pipeline.scores.compare.QUERIES",
     "pipeline.scores.frames.IDENTITY",
-    "pipeline.scores.facts.ASKED",
+    "pipeline.scores.facts.REQUESTED",
     "pipeline.scores.frames.FACTS",
     "pipeline.scores.facts.GAPS",
     "pipeline.scores.sources.ENCODER",

@@ -33,7 +33,7 @@ from pipeline.scores.tables import frame_table
 from pipeline.stages.judge import DrawConfig, draw_task, labels_of, labels_task, parse_grades, write_pairs
 from pipeline.stages.judged import VALUES, judged_task, prices
 from pipeline.stages.ranking_file import FILE
-from pipeline.stages.titles import shown
+from pipeline.stages.titles import display_name
 from pipeline.studies.facets.analyses import measure_agreement
 
 
@@ -50,7 +50,7 @@ def _evaluations(options: argparse.Namespace, runner: Runner) -> tuple[Artifact,
         got = f"{len(pools)} pools and --model={options.model or ''}"
         raise InputError(f"one pool and its systems must be given, got {got}", "Add --samples=1 --model=bm25,scincl")
     evaluations = read.evaluations(options, runner)
-    names = [shown(one.system, tuned=one.tuning is not None)[0] for one in evaluations]
+    names = [display_name(one.system, tuned=one.tuning is not None)[0] for one in evaluations]
     return corpus, pools[0], dict(zip(names, (one.ranking for one in evaluations), strict=True))
 
 

@@ -113,7 +113,7 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
         {
             "measure": measure.name + "[@k|%p]" * measure.cuts,
             "label": measure.label,
-            "also": " ".join(measure.aliases) or "-",
+            "aliases": " ".join(measure.aliases) or "-",
             "better": "higher" if measure.higher_is_better else "lower",
             "definition": measure.text,
         }

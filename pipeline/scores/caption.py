@@ -15,7 +15,7 @@ from pipeline.measure.design import RESAMPLED
 from pipeline.measure.statistics import intervals_text
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.choose import option
-from pipeline.scores.facts import Row, applied, has_own_queries
+from pipeline.scores.facts import Row, effective, has_own_queries
 
 DATASET = "dataset level"
 
@@ -23,7 +23,7 @@ DATASET = "dataset level"
 def title(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the title of a table: what its pools have in common, and every rule that differs from the default."""
     first, depths = runs.row(0, named=True), sorted(set(runs["depth"]))
-    config = applied(first)
+    config = effective(first)
     details = [str(config["year"])] if config.get("year") else []
     details += [counted(config["queries"], "query")] if config.get("queries") else []
     details += [f"seed {config['seed']}"] if "seed" in config else []
@@ -61,7 +61,7 @@ def scope(run: Row) -> str:
 
 def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
     """Return the entry of a page in the index of pages, by the names of :data:`pipeline.scores.page.parts.LISTED`."""
-    year = applied(runs.row(0, named=True)).get("year")
+    year = effective(runs.row(0, named=True)).get("year")
     return {
         "corpus": collection(runs["corpus"][0]),
         "year": str(year or ""),
@@ -72,7 +72,7 @@ def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, s
 
 def unusual(run: Row) -> list[str]:
     """Return the rules of the pool of a row that differ from the protocol, as texts."""
-    given = applied(run)
+    given = effective(run)
     rules = [_rule_text(name, given[name]) for name in RULES if given.get(name, _default(name)) != _default(name)]
     rules += ["without the document of the query's id"] * (
         has_own_queries(run) and given.get("drop_identical_id", False)
@@ -92,14 +92,14 @@ def provenance(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
     """Return the provenance note of a summary: corpus, pools, rules, tie-breaking and bootstrap."""
     pools = runs.unique("pool", keep="first", maintain_order=True)
     pools = pools.sort(pl.col("field").fill_null(""), "size", "sample", maintain_order=True)
-    config = applied(pools.row(0, named=True))
+    config = effective(pools.row(0, named=True))
     resample = summary["resample"][0]
     kinds = summary.filter(pl.col("field").ne_missing(AVERAGE))["interval"]
     interval = intervals_text(kinds, summary["level"][0])
     stated = [name for name in ("year", "split", *RULES) if name in config]
     stated = [name for name in stated if name not in OMITTED or config[name] != _default(name)]
     rules = [_rule_text(name, config[name]) for name in stated]
-    seeds = sorted({pool["seed"] for pool in pools.iter_rows(named=True) if "seed" in applied(pool)})
+    seeds = sorted({pool["seed"] for pool in pools.iter_rows(named=True) if "seed" in effective(pool)})
     seed_text = f", drawn with seed {', '.join(map(str, seeds))}" if seeds else ""
     rules_text = f" and the rules {', '.join(rules)}" if seed_text and rules else ""
     source = f"corpus {pools['corpus'][0]}; pools {', '.join(pools['pool'])}{seed_text}{rules_text}"
@@ -138,7 +138,7 @@ def folder_names(root: Path, runs: pl.DataFrame, chosen: Mapping[str, Any], furt
 
 
 def _kind(run: Row) -> list[str]:
-    config = applied(run)
+    config = effective(run)
     parts = [str(config["year"])] if config.get("year") else []
     parts += ["validation"] if config.get("split") == "validation" else []
     parts += [_name_part("queries", config["queries"])] if "queries" in config else []
@@ -148,7 +148,7 @@ def _kind(run: Row) -> list[str]:
 
 def pool_text(run: Row) -> str:
     """Return the settings that apply to the pool of a row as text."""
-    return "; ".join(f"{name}={value}" for name, value in applied(run).items())
+    return "; ".join(f"{name}={value}" for name, value in effective(run).items())
 
 
 def _name_part(name: str, value: Any) -> str:

@@ -16,7 +16,7 @@ from pipeline.core.settings import read
 from pipeline.core.workspace import POOLS, SCORES, find_corpus
 from pipeline.corpus.poolconfig import SETTINGS, wants
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.facts import ASKED, Row, asked, setting_of
+from pipeline.scores.facts import REQUESTED, Row, requested, setting_of
 from pipeline.scores.frames import IDENTITY
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import scores_of, stored, with_values
@@ -96,8 +96,8 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
         pools = [pool for pool in pools if pool.manifest.inputs["corpus"] == corpus]
     if not pools:
         return []
-    rows = [asked(pool.manifest.config) | {"place": place} for place, pool in enumerate(pools)]
-    schema = {name: IDENTITY[name] for name in ("field", "year", "split", "seed", "sample")} | ASKED
+    rows = [requested(pool.manifest.config) | {"place": place} for place, pool in enumerate(pools)]
+    schema = {name: IDENTITY[name] for name in ("field", "year", "split", "seed", "sample")} | REQUESTED
     frame = pl.DataFrame(rows, {"place": pl.Int64, **schema}, orient="row")
     selected = filter_settings(frame, {name: value for name, value in chosen.items() if name in SETTINGS})
     return [pools[number] for number in selected["place"]]
@@ -123,8 +123,8 @@ def option(name: str) -> str:
 
 
 def is_called(run: Row, name: str) -> bool:
-    """Whether a name means the system of a ranking (:func:`pipeline.stages.systems.shown`)."""
-    return name == run["system"] or name in (run["also"] or ())
+    """Whether a name means the system of a ranking (:func:`pipeline.stages.titles.display_name`)."""
+    return name == run["system"] or name in (run["aliases"] or ())
 
 
 def labels_of(runs: pl.DataFrame, name: str) -> list[str]:

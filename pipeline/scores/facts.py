@@ -41,7 +41,9 @@ def _columns(cls: type[Any]) -> Iterator[tuple[str, Any]]:
             yield _COLUMNS.get(name, name), pl.Boolean if bool in kinds else pl.Int64 if int in kinds else pl.String
 
 
-ASKED = {name: kind for name, kind in _columns(PoolConfig) if name not in ("field", "year", "sample", "split", "seed")}
+REQUESTED = {
+    name: kind for name, kind in _columns(PoolConfig) if name not in ("field", "year", "sample", "split", "seed")
+}
 """Columns of the settings that a pool was asked for, besides those that identify it. The numbers of candidates and
 queries are null for ``all``; the names and SHA-256 of excluded lists are two columns."""
 
@@ -51,7 +53,7 @@ GAPS = {f"{kind}_{mark}": pl.Int64 for kind in ("positives", "negatives") for ma
 _PARENTS = {"corpus": CORPORA, "pool": POOLS, "ranking": RANKINGS}
 
 
-def asked(config: Mapping[str, Any]) -> dict[str, Any]:
+def requested(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a pool's configuration as columns; an omitted switch has its default."""
     values = {**{name: value_in(config, name) for name in SETTINGS}, "queries_are": config.get("queries_are")}
     pairs = values.pop("exclude") or ()
@@ -74,7 +76,7 @@ def settings_of_pool(run: Row) -> dict[str, Any]:
     return {"corpus": run["corpus"]} | {name: setting_of(run, name) for name in SETTINGS if name != "samples"}
 
 
-def applied(run: Row) -> dict[str, Any]:
+def effective(run: Row) -> dict[str, Any]:
     """Return the settings that apply to the pool of a row, by name."""
     names: Iterable[str] = ("drop_identical_id",) if has_own_queries(run) else SETTINGS
     return {name: value for name in names if (value := setting_of(run, name)) not in (None, [])}

@@ -12,7 +12,7 @@ from pipeline.measure.measures import sign_of
 from pipeline.measure.permutation import least_p_value
 from pipeline.scores.average import AVERAGE, FINDINGS
 from pipeline.scores.caption import scope
-from pipeline.scores.facts import applied
+from pipeline.scores.facts import effective
 from pipeline.scores.layout import cell_of, runs_behind
 from pipeline.scores.sources import cited_until, trainings_of
 from pipeline.scores.tables import label_of, percent, points
@@ -104,7 +104,7 @@ def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) ->
     least = (least_p_value(test["queries"], test["permutations"]) * test["tests"] for test in tested.rows(named=True))
     if any(smallest >= alpha for smallest, alpha in zip(least, tested["alpha"], strict=True)):
         limits.append("so few queries that no test can show a difference")
-    year = applied(runs.row(0, named=True)).get("year")
+    year = effective(runs.row(0, named=True)).get("year")
     last_of = {run["label"]: cited_until(trainings_of(run).values()) or 0 for run in runs.iter_rows(named=True)}
     late = [f"{label} (to {last})" for label, last in last_of.items() if year and last >= year]
     if late:

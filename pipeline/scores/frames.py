@@ -9,7 +9,7 @@ import polars as pl
 
 from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
-from pipeline.scores.facts import ASKED, GAPS, columns
+from pipeline.scores.facts import GAPS, REQUESTED, columns
 from pipeline.scores.sources import ENCODER
 
 IDENTITY = {
@@ -23,20 +23,20 @@ IDENTITY = {
     "depth": pl.Int64,
     **columns(pl.Float64, "k1 b"),
     **columns(pl.String, "precision engine revision missing_positives settings"),
-    **ASKED,
+    **REQUESTED,
     **columns(pl.String, "pool ranking"),
 }
 """Columns that identify the scores of a ranking.
 
 ``size`` and ``queries`` count candidates and queries of the pool; in labelled rankings, the size is that of its largest
 sample. ``field`` is null at the dataset level; ``settings`` are all settings of the ranking as text; what the pool was
-asked for has a column each (:data:`pipeline.scores.facts.ASKED`); ``corpus``, ``pool`` and ``ranking`` are names of
+asked for has a column each (:data:`pipeline.scores.facts.REQUESTED`); ``corpus``, ``pool`` and ``ranking`` are names of
 folders.
 """
 
 FACTS = {
     "label": pl.String,
-    "also": pl.List(pl.String),
+    "aliases": pl.List(pl.String),
     "kind": pl.String,
     **columns(pl.List(pl.String), "scores measures"),
     **columns(pl.Int64, "positives positives_not_in_collection queries_without_positive queries_without_results"),
@@ -49,10 +49,10 @@ FACTS = {
     "workspace": pl.String,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``also`` are further names of the system (:func:`pipeline.stages.systems.shown`), ``kind`` identifies the settings that
-the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries without a
-positive, ``weights`` are those of a weighted sum, ``without_vector`` says how many papers have none (null: all have
-one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files,
+``aliases`` are further names of the system (:func:`pipeline.stages.titles.display_name`), ``kind`` identifies the
+settings that the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries
+without a positive, ``weights`` are those of a weighted sum, ``without_vector`` says how many papers have none (null:
+all have one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files,
 ``replaced``: older tunings were left out, ``workspace`` is the folder of the workspace, null for runs of files."""
 
 _PRIVATE = {

@@ -24,13 +24,13 @@ from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of
 from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.engines import IndexSettings
-from pipeline.scores.facts import artifact_of, as_text, asked, flatten, format_setting, path_of
+from pipeline.scores.facts import artifact_of, as_text, flatten, format_setting, path_of, requested
 from pipeline.scores.frames import RUNS, SCORES_SCHEMA, joined
 from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
 from pipeline.stages.score import AMONG_ABSTRACTS
-from pipeline.stages.titles import is_tuned, shown, stored_system, system_of
+from pipeline.stages.titles import display_name, is_tuned, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
 _SCORED = ("queries_without_positive", "queries_without_results")
@@ -213,11 +213,13 @@ def scores_of(runs: pl.DataFrame) -> pl.DataFrame:
 def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     scores, ranking, pool_artifact, corpus = found
     scored, pool = scores[0].manifest, pool_artifact.manifest
-    config, (system, also) = pool.config, shown(stored_system(scored), tuned=tuned)
+    config, (system, aliases) = pool.config, display_name(stored_system(scored), tuned=tuned)
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
     for name in {"parts", "weights"} & {*settings}:
         if isinstance(settings[name], Mapping):
-            settings[name] = {shown(system_of(part), tuned=tuned)[0]: value for part, value in settings[name].items()}
+            settings[name] = {
+                display_name(system_of(part), tuned=tuned)[0]: value for part, value in settings[name].items()
+            }
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
@@ -228,7 +230,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     weights = settings.get("weights") or {}
     tuning = ranking.manifest.inputs.get("tuning")
     return {
-        **asked(config),
+        **requested(config),
         **{name: settings.get(name) for name in ("k1", "b")},
         **{name: pool.counts[name] for name in ("queries", "positives")},
         "positives_not_in_collection": pool.counts.get("positives_not_in_collection", 0),
@@ -245,7 +247,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         "pool": pool_artifact.name,
         "ranking": ranking.name,
         "label": system,
-        "also": also,
+        "aliases": aliases,
         "kind": digest([pool.inputs["corpus"], pool.stage_version, shared]),
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],

@@ -25,7 +25,7 @@ from pipeline.scores.average import (
     with_findings,
 )
 from pipeline.scores.choose import labels_of
-from pipeline.scores.facts import ASKED, columns
+from pipeline.scores.facts import REQUESTED, columns
 from pipeline.scores.frames import IDENTITY, Scores, load_runs, own_runs
 from pipeline.scores.sources import trained_on
 from pipeline.stages.titles import UNTUNED
@@ -38,7 +38,7 @@ EQUAL = 1e-12
 
 _SHARED = (
     *("year", "split", "seed", "depth", "k1", "b", "precision", "engine", "revision", "missing_positives", "settings"),
-    *ASKED,
+    *REQUESTED,
 )
 """Columns that a figure takes from its rankings."""
 

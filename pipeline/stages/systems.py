@@ -77,7 +77,7 @@ class System:
     """What ranks: a parsed name with what it resolves to.
 
     Attributes:
-        title: its name in tables (:func:`pipeline.stages.titles.shown`): without folders, with labels.
+        title: its name in tables (:func:`pipeline.stages.titles.display_name`): without folders, with labels.
         ranker: BM25, a baseline, an encoder or a run file, which rank by themselves; or a method that fuses ``parts``,
             or a reranker of the only one.
         parts: the systems whose rankings it reads.

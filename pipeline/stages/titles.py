@@ -67,7 +67,7 @@ def spelled(system: Name, tuned: str, untuned: str) -> Name:
     return system.map(lambda part: by_name.get(part.title, part) if part.parts is None else part)
 
 
-def shown(system: Name, *, tuned: bool) -> tuple[str, list[str]]:
+def display_name(system: Name, *, tuned: bool) -> tuple[str, list[str]]:
     """Return the name of a stored system in tables, and the further names that mean it.
 
     Args:

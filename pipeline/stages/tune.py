@@ -31,7 +31,7 @@ from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms,
 from pipeline.stages.ranking_file import open_pool
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System
-from pipeline.stages.titles import is_tuned, shown
+from pipeline.stages.titles import display_name, is_tuned
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -247,7 +247,7 @@ def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any
 def shown_on(pool: Artifact, system: Name, tunings: Iterable[Artifact]) -> str:
     """Return the name of a stored system in tables of a pool: ``bm25`` is the tuned one where the pool has a tuning."""
     tuning = find_tuning(tunings, pool.manifest.inputs["corpus"], pool.manifest.config)
-    return shown(system, tuned=is_tuned(system) or tuning is not None)[0]
+    return display_name(system, tuned=is_tuned(system) or tuning is not None)[0]
 
 
 def served(root: Path, tuning: Artifact) -> tuple[list[int | str], list[str]]:

@@ -29,7 +29,7 @@ def scored(
         "seed": 13,
         "system": system,
         "label": system,
-        "also": [],
+        "aliases": [],
         "kind": "all",
         "depth": 500,
         "pool": pool,

@@ -118,7 +118,7 @@ def test_best_and_marks() -> None:
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     values = {"map": [0.5, 0.25]}
     tuned = [
-        scored("bm25", values, field=field, k1=k1, b=0.75, also=["bm25:tuned"])
+        scored("bm25", values, field=field, k1=k1, b=0.75, aliases=["bm25:tuned"])
         for field, k1 in (("Art", 0.9), ("Physics", 1.3), ("Medicine", 0.9))
     ]
     fields = ("Art", "Physics", "Medicine")

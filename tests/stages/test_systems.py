@@ -19,7 +19,7 @@ from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
 from pipeline.stages.systems import Reranker, encoder_names, encoders, parse_systems
-from pipeline.stages.titles import exact_name, fused_names, shown, stored_names, stored_system
+from pipeline.stages.titles import display_name, exact_name, fused_names, stored_names, stored_system
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
@@ -279,9 +279,9 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
         exact = name.partition("@")[0]
         for system in (systems[name], stored_system(dataclasses.replace(manifest, provenance=earlier))):
             assert system.title == name
-            title, also = shown(system, tuned=True)
+            title, aliases = display_name(system, tuned=True)
             assert title == name.replace("bm25:tuned", "bm25")
-            assert {title, *also} == {name, title, exact, exact.replace("bm25:tuned", "bm25")}
+            assert {title, *aliases} == {name, title, exact, exact.replace("bm25:tuned", "bm25")}
 
 
 def test_a_folder_beside_changes_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,10 +297,10 @@ def test_a_folder_beside_changes_no_name(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_untuned_bm25_is_spelled_where_the_pool_has_a_tuning() -> None:
     name, fixed = Name("rrf", (Name("bm25"), Name("lsa"))), "bm25:k1=0.9,b=0.4"
-    assert shown(Name("bm25"), tuned=True) == (fixed, [])
-    assert shown(Name("bm25"), tuned=False) == ("bm25", [fixed])
-    assert shown(name, tuned=True) == (f"rrf({fixed},lsa)", [])
-    assert shown(name, tuned=False) == ("rrf(bm25,lsa)", [f"rrf({fixed},lsa)"])
+    assert display_name(Name("bm25"), tuned=True) == (fixed, [])
+    assert display_name(Name("bm25"), tuned=False) == ("bm25", [fixed])
+    assert display_name(name, tuned=True) == (f"rrf({fixed},lsa)", [])
+    assert display_name(name, tuned=False) == ("rrf(bm25,lsa)", [f"rrf({fixed},lsa)"])
 
 
 @pytest.mark.parametrize("name", ["run(1", "a,b", "x=lsa", "my run)", "lsa@home"])

@@ -59,7 +59,7 @@ def large_scale(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     ]
     pools = runs.filter(largest, sample=1).unique("pool", maintain_order=True)
     compared = kit.corpus_of(workspace, recipe).artifact.manifest.config.get("source") != "synthetic"
-    tuned = set(runs.filter(pl.col("also").list.contains(kit.TUNED))["label"])
+    tuned = set(runs.filter(pl.col("aliases").list.contains(kit.TUNED))["label"])
     queries = by_query.by_query(scores)
     curves = by_query.curves_of(queries, compared=compared)
     recall = recall_by_depth(found, pools, recipe)

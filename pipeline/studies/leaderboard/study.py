@@ -130,7 +130,7 @@ def _bm25_note(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
     tuned, others = list[str](), list[str]()
     for benchmark in benchmarks:
         if benchmark.runs is not None and "bm25" in benchmark.systems:
-            is_tuned = benchmark.runs.filter(pl.col("also").list.contains(TUNED), system="bm25")
+            is_tuned = benchmark.runs.filter(pl.col("aliases").list.contains(TUNED), system="bm25")
             (others if is_tuned.is_empty() else tuned).append(benchmark.name)
     if tuned and others:
         untuned = f"k1={DEFAULT_K1:g}, b={DEFAULT_B:g}"
