@@ -9,14 +9,11 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
-from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted
-from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.task import Task
-from pipeline.core.workspace import REPORTS, find_corpus, name_corpus
-from pipeline.scores.plot import FORMATS, draw_heat, drawing, save
+from pipeline.core.workspace import find_corpus, name_corpus
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
@@ -78,7 +75,7 @@ def score(options: argparse.Namespace) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Tune BM25 for the selected pools; print and draw the grid of each."""
+    """Tune BM25 for the selected pools, and print the grid of each."""
     if "samples" in options.given:
         say("--samples: a tuning is chosen on one draw of validation queries and candidates, and serves all samples")
     runner = read.repaired(options)
@@ -108,18 +105,6 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
         for (k1, b), value in zip(points, tuned.values.flat, strict=True)
     }
     print(render_table(grid("grid", title, "k1 \\ b", cells, [note])))
-    rows, columns = ([f"{name}={value:g}" for value in values] for name, values in (("k1", tuned.k1), ("b", tuned.b)))
-    try:
-        folder = root / REPORTS / artifact.name
-        folder.mkdir(parents=True, exist_ok=True)
-        files.remove_abandoned(folder)
-        with drawing() as figure_class:
-            ends = (float(tuned.values.min()), float(tuned.values.max()))
-            figure = draw_heat(figure_class, "MAP", rows, columns, tuned.values, ends=ends, digits=1)
-            for path in save(figure, folder / "grid", FORMATS, f"{title}. {note}"):
-                say(f"wrote {path}")
-    except InputError as error:
-        say(f"no figure: {error}")
 
 
 def _serves(root: Path, artifact: Artifact) -> str:

@@ -59,21 +59,20 @@ def gc(options: argparse.Namespace) -> None:
     folders = unused(root)
     if options.delete:
         _check_idle(root)
-    sizes = [folder.bytes / 1e6 for folder in folders]
     rows = [
-        {"path": str(folder.path.relative_to(root)), "MB": round(size, 1), "why": folder.why}
-        for folder, size in zip(folders, sizes, strict=True)
+        {"path": str(folder.path.relative_to(root)), "MB": round(folder.bytes / 1e6, 1), "why": folder.why}
+        for folder in folders
     ]
-    if options.delete:
-        for folder in folders:
-            _remove(folder.path)
+    size = sum(folder.bytes for folder in folders) / 1e6
+    for folder in folders if options.delete else ():
+        _remove(folder.path)
     if folders or options.json:
         print_rows("unused", rows, options)
     if folders:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{counted(len(folders), 'entry')}, {sum(sizes):,.1f} MB {action}")
+        say(f"{counted(len(folders), 'entry')}, {size:,.1f} MB {action}")
     else:
-        say("Nothing to remove. Unnamed corpora and unfinished work are kept for one day.")
+        say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
 
 
 def unused(root: Path) -> list[Unused]:
@@ -97,15 +96,14 @@ def unused(root: Path) -> list[Unused]:
             why = f"version {newest[_version_key(artifact)]} replaces it"
         if why:
             reasons[artifact.id] = why
-    published_folders = [
-        Unused(artifact.path, reasons[artifact.id])
-        for _, artifact in artifacts
-        if artifact.id in reasons and not artifact.path.is_symlink()
-    ]
     unfinished = [path for parent in (*parents, MODELS) for path in _unfinished(root / parent)]
     written = [folder for room in WRITTEN for folder in (root / room, *sorted((root / room).glob("[!.]*/")))]
     return [
-        *published_folders,
+        *(
+            Unused(artifact.path, reasons[artifact.id])
+            for _, artifact in artifacts
+            if artifact.id in reasons and not artifact.path.is_symlink()
+        ),
         *(Unused(path, "unfinished, untouched for a day") for path in unfinished),
         *(Unused(path, "left by a process that was killed") for folder in written for path in abandoned(folder)),
     ]

@@ -175,34 +175,21 @@ def print_reports(
     for report in reports:
         print(report.text(output, **terminal()))
     for row in approximate if output == "terminal" else ():
-        print(_recall_line(row))
+        print(f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search")
 
 
 def recalls(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str, Any]]:
     """Return a row for every evaluation by approximate search.
 
-    ``recall`` is the fraction of the entries of the exact ranking that the ranking contains; ``map``, ``map_exact`` and
-    ``change`` are fractions.
+    ``recall`` is the fraction of the entries of the exact ranking, to its ``depth``, that the ranking contains.
     """
     rows = []
     for evaluation in evaluations:
         if evaluation.exact is not None:
-            tasks = evaluation.ranking, evaluation.scores[0], evaluation.exact.scores[0]
-            ranking, score, exact = map(runner.make, tasks)
-            of_map, of_exact = (pl.DataFrame(of.arrow("scores.arrow")).filter(measure="map") for of in (score, exact))
-            mean, exact_mean = (float(of["value"].to_numpy().mean()) for of in (of_map, of_exact))
-            names = {"system": score.manifest.config["system"], "pool": of_map["pool"][0]}
-            counts = {name: ranking.manifest.counts[name] for name in ("depth", "recall")}
-            rows.append({**names, **counts, "map": mean, "map_exact": exact_mean, "change": mean - exact_mean})
+            ranking, score = map(runner.make, (evaluation.ranking, evaluation.scores[0]))
+            names = {"system": score.manifest.config["system"], "pool": score.arrow("scores.arrow")["pool"][0].as_py()}
+            rows.append({**names, **{name: ranking.manifest.counts[name] for name in ("depth", "recall")}})
     return rows
-
-
-def _recall_line(row: dict[str, Any]) -> str:
-    change = round(100 * row["change"], 2) + 0.0  # never -0.00
-    return (
-        f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search, "
-        f"MAP {100 * row['map']:.2f} against {100 * row['map_exact']:.2f} ({change:+.2f})"
-    )
 
 
 def compare(options: argparse.Namespace) -> None:

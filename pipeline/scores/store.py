@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -84,13 +84,17 @@ def _usable(scores: Artifact) -> Artifact:
 
 def with_values(runs: pl.DataFrame) -> pl.DataFrame:
     """Return the rankings, columns :data:`RUNS`, whose scores can be read."""
-    rows = runs.rows(named=True)
+    return _that_open(runs, _read_scores)
 
-    def read(number: int) -> int:
-        _read_scores(rows[number])
-        return number
 
-    return runs[list(readable(range(len(rows)), read))]
+def readable_runs(runs: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows whose rankings can be read; the others are left out with a line."""
+    return _that_open(runs, lambda run: artifact_of(run, "ranking").file("ranking.arrow"))
+
+
+def _that_open(runs: pl.DataFrame, read: Callable[[Mapping[str, Any]], Any]) -> pl.DataFrame:
+    rows = enumerate(runs.iter_rows(named=True))
+    return runs[[number for number, _ in readable(rows, lambda row: (row[0], read(row[1])))]]
 
 
 def runs_of(runner: Runner, evaluations: Iterable[Evaluation]) -> pl.DataFrame:
@@ -172,16 +176,6 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
     tables = {run["label"]: artifact_of(run, "ranking").arrow("ranking.arrow") for run in runs.iter_rows(named=True)}
     by_label = {label: RankedRun.from_table(table, pool) for label, table in tables.items()}
     return Rankings(pool, Qrels.from_table(pool.qrels, pool), by_label)
-
-
-def readable_runs(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows whose rankings can be read; the others are left out with a line."""
-
-    def number(place: int) -> int:
-        artifact_of(runs.row(place, named=True), "ranking").file("ranking.arrow")
-        return place
-
-    return runs[list(readable(range(len(runs)), number))]
 
 
 def values(runs: pl.DataFrame) -> pl.DataFrame:

@@ -40,7 +40,7 @@ def values(answer: Any) -> dict[str, float]:
     return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"] if row["sample"]}
 
 
-def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: str, tuning: dict[str, Any]) -> None:
+def test_the_grid_is_printed_with_its_best_point(root: Path, printed: str, tuning: dict[str, Any]) -> None:
     lines = printed.splitlines()
     grid, counts = np.array(tuning["grid"]["map"]), tuning["counts"]
     assert lines[0] == f"MAP (%) of BM25 on {tuning['name']}"
@@ -59,9 +59,6 @@ def test_the_grid_is_printed_and_drawn_with_its_best_point(root: Path, printed: 
     assert "at most 20 queries (tiny-dataset-2019-1.2k-s1-" in text
     more = mdcr(root, "eval", *POOL[:-4], *flags("--queries 21 --seed 5 --samples 1 --model bm25"))
     assert "bm25: k1=0.9, b=0.4, not tuned: mdcr tune was not run with these settings" in more.stderr
-    files = list((root / "runs/reports" / tuning["name"]).iterdir())
-    assert {path.name for path in files} == {"grid.svg", "grid.pdf", "grid.png"}
-    assert all(path.stat().st_size > 3_000 for path in files)
 
 
 def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(

@@ -43,14 +43,10 @@ def test_approximate_search_says_what_it_leaves_out(root: Path, kind: str) -> No
     arguments = ("eval", *POOL, "--model", "bm25,lsa", "--engine", kind)
     result = mdcr_json(root, *arguments)
     assert {row["system"] for row in result["rows"]} == {"bm25", "lsa", f"lsa@{kind}"}
-    map_of = {(r["system"], r["pool"]): r["value"] for r in result["rows"] if r["measure"] == "map"}
     assert len(result["approximate"]) == 2
     for row in result["approximate"]:
         assert row["system"] == f"lsa@{kind}"
         assert 0 < row["recall"] <= 1
-        assert row["map"] == pytest.approx(map_of[f"lsa@{kind}", row["pool"]])
-        assert row["map_exact"] == pytest.approx(map_of["lsa", row["pool"]])
-        assert row["change"] == pytest.approx(row["map"] - row["map_exact"])
     printed = mdcr(root, *arguments).stdout
     assert printed.count(f"lsa@{kind} on ") == 2
-    assert f"recall@500 {result['approximate'][0]['recall']:.4f} of exact search, MAP " in printed
+    assert f"recall@500 {result['approximate'][0]['recall']:.4f} of exact search\n" in printed

@@ -213,13 +213,13 @@ def _table(table: Table, record_ids: Sequence[int]) -> str:
             if line.summary == summary
         )
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
-    return _scrollable("sortable", table.title, f"{group_row}<tr>{heads}</tr>", bodies, table.name)
+    return _scrollable(table.title, f"{group_row}<tr>{heads}</tr>", bodies, table.name)
 
 
-def _scrollable(kind: str, title: str, head: str, body: str, name: str = "") -> str:
+def _scrollable(title: str, head: str, body: str, name: str = "") -> str:
     caption = f'<caption class="hidden">{escape(title)}</caption>' if title else ""
     named = f' data-table="{escape(name)}"' if name else ""
-    return f'<div class="scroll"><table class="{kind}"{named}>{caption}<thead>{head}</thead>{body}</table></div>'
+    return f'<div class="scroll"><table class="sortable"{named}>{caption}<thead>{head}</thead>{body}</table></div>'
 
 
 def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
@@ -285,7 +285,7 @@ def write_index(folder: Path) -> Path:
     )
     head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
     tools = _PageBuilder().tools("", {}, len(pages))
-    table = _scrollable("sortable", "", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
+    table = _scrollable("", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
     about = f"{counted(len(pages), 'report')}."
     page = _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
     files.write_text(folder / NAME, page)
