@@ -223,14 +223,11 @@ class Workspace:
         from pipeline.stages.tune import tunings_for
 
         parsed = parse_systems(joined(systems), precision, list(runs))  # before errors of the corpus
-        pool_list = [pools] if isinstance(pools, PoolView | Task) else list(pools)
-        tasks = [pool.task if isinstance(pool, PoolView) else pool for pool in pool_list]
         by_corpus: dict[str, list[Task]] = {}
-        for task in tasks:
+        for pool in [pools] if isinstance(pools, PoolView | Task) else pools:
+            task = pool.task if isinstance(pool, PoolView) else pool
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        own: dict[str, Any] = {
-            name: settings.pop(name) for name in ("validation", "untuned", "tunings") if name in settings
-        }
+        own = {name: settings.pop(name) for name in ("validation", "untuned", "tunings") if name in settings}
         left_out = settings.pop("left_out", None)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}
