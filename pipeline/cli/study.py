@@ -168,7 +168,7 @@ def _score_file(options: argparse.Namespace, split: str) -> None:
 
 def leaderboard(options: argparse.Namespace) -> None:
     """Verify submissions and score their runs, then write the leaderboard and print its tables."""
-    from pipeline.studies.leaderboard import submissions
+    from pipeline.studies import submissions
 
     workspace = Workspace(read.runner(options))
     for path in options.add:
@@ -204,7 +204,7 @@ def card(options: argparse.Namespace) -> None:
 
 def submission(options: argparse.Namespace) -> None:
     """Pack the runs and scores of a system into one file and print its path."""
-    from pipeline.studies.leaderboard import submissions
+    from pipeline.studies import submissions
 
     workspace = Workspace(read.runner(options))
     path: Path = options.output or workspace.root / EXPORTS / f"{file_name(options.model, kept='._-')}-submission.zip"

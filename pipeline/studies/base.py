@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pipeline.core.task import Task
 
 
-Draw = Callable[[Any], Any]
+Drawing = Callable[[Any], Any]
 """``draw(figure_class) -> figure``, by matplotlib (:mod:`pipeline.scores.plot`)."""
 
 
@@ -41,7 +41,7 @@ class Report:
 
     tables: Sequence[Table]
     charts: Mapping[str, Chart] = field(default_factory=dict)
-    figures: Mapping[str, Draw] = field(default_factory=dict)
+    figures: Mapping[str, Drawing] = field(default_factory=dict)
     sources: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
@@ -56,7 +56,7 @@ class StudyFigure:
     """A figure of a :class:`StudyResult`."""
 
     name: str
-    draw: Draw
+    draw: Drawing
     charted: bool = False
 
 

@@ -13,7 +13,6 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError
 from pipeline.core.task import Task
 from pipeline.measure.design import Draws
-from pipeline.measure.statistics import UNKNOWN, Interval
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts, figures
 from pipeline.scores.findings import best_line, findings
@@ -113,16 +112,6 @@ def in_points(value: str = "difference", low: str = "low", high: str = "high", d
 def formatted(name: str, form: str) -> pl.Expr:
     """Return an expression that formats a column of numbers, such as by ``.4f``; null stays null."""
     return pl.col(name).map_elements(f"{{:{form}}}".format, pl.String)
-
-
-def share(count: int, total: int) -> Interval:
-    """Return ``count / total`` with its Wilson interval; NaN if ``total`` is 0."""
-    from scipy.stats import binomtest
-
-    if not total:
-        return UNKNOWN
-    interval = binomtest(count, total).proportion_ci(method="wilson")
-    return count / total, float(interval.low), float(interval.high)
 
 
 def series(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:

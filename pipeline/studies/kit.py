@@ -19,70 +19,124 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace, selection
-from pipeline.core.config import counted, digest, file_name, format_count
+from pipeline.core.artifact import Artifact, readable
+from pipeline.core.config import OMIT_DEFAULT, counted, digest, file_name, format_count
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
-from pipeline.core.files import sha256
+from pipeline.core.files import read_arrow, sha256
+from pipeline.core.install import pip_extra
+from pipeline.core.manifest import Counts
+from pipeline.core.parallel import unordered
+from pipeline.core.progress import Progress
+from pipeline.core.resources import Resources
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.settings import required
-from pipeline.core.task import Task
-from pipeline.core.text import doi_key, title_keys
+from pipeline.core.settings import Count, convert, required
+from pipeline.core.task import Inputs, Task
+from pipeline.core.text import doi_key, from_csv_cell, title_keys
+from pipeline.core.workdir import Workdir
+from pipeline.core.workspace import CORPORA, corpus_folders
+from pipeline.corpus.build import build_corpus
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import write_pool
 from pipeline.corpus.prefilter import describe_gaps
-from pipeline.corpus.reader import Corpus
+from pipeline.corpus.reader import Corpus, Text
 from pipeline.data import DATA
-from pipeline.encode.names import split_names
+from pipeline.encode.aspire import split_sentences
+from pipeline.encode.base import Matrix
+from pipeline.encode.kinds import KINDS
+from pipeline.encode.known import known_models
+from pipeline.encode.model import Model
+from pipeline.encode.names import parse_one, split_names
+from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.exchange.boards import MAIN, in_our_spelling, is_called
 from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
-from pipeline.measure.design import Design, estimate
+from pipeline.measure.design import USUAL, Design, corrected, estimate
 from pipeline.measure.design import Draws as Draws
 from pipeline.measure.estimates import (
     ENOUGH,
+    FEWEST_PAIRS,
     POWER,
     components,
     contrasts,
     crossed_mean,
+    rank_correlation,
     share_of_clusters,
     share_of_samples,
 )
 from pipeline.measure.inputs import Qrels, query_of
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.measure.statistics import bootstrap_means, interval, simultaneous
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.facts import gaps_of
+from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks_with_ends, standings
+from pipeline.measure.statistics import bootstrap_means, by_unit, interval, simultaneous
+from pipeline.retrieve.base import Ranking
+from pipeline.scores.average import AVERAGE, PROTOCOL
+from pipeline.scores.caption import collection, unusual
+from pipeline.scores.choose import option
+from pipeline.scores.compare import most_different
+from pipeline.scores.facts import artifact_of, gaps_of, setting_of
 from pipeline.scores.files import evaluate
+from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.layout import select_measures
-from pipeline.scores.page.parts import Chart, Series
+from pipeline.scores.page.browse import browser
+from pipeline.scores.page.parts import Browser, Chart, Series
+from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.scores.published import published as published_figure
-from pipeline.scores.store import Rankings
+from pipeline.scores.render import render_table
+from pipeline.scores.sources import (
+    INDEX,
+    RERANKER,
+    UNKNOWN,
+    Source,
+    Sources,
+    as_training,
+    cited_until,
+    cut_note,
+    trainings_in,
+)
+from pipeline.scores.store import Rankings, open_pool, open_rankings, readable_runs, values
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table, label_of
+from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.sources.collection import JsonLines
+from pipeline.stages.corpus import corpus_task
+from pipeline.stages.dense import dense_ranking_task
+from pipeline.stages.embed import store_of
 from pipeline.stages.ranking_file import read_ranking
+from pipeline.stages.score import score_tasks
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED
-from pipeline.stages.titles import fused_names
-from pipeline.studies.base import Report, Steps, Study
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, encoders, parse_systems
+from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_system
+from pipeline.studies.base import Drawing, Report, Steps, Study
 from pipeline.studies.pools import Draw, own_pool, with_negatives
 from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_tasks, scored, tuned
+from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_tasks, scored, stored_runs, tuned
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
 
 __all__ = [
-    "ALPHA", "AVERAGE", "DATA", "ENOUGH", "FIELD_BIT", "FRACTION", "MAG_FIELDS", "MAIN", "NO_YEAR", "PERCENT", "POINTS",
-    "POWER", "TUNED", "Batches", "Board", "Chart", "Columns", "Corpus", "Design", "Draw", "Draws", "Found",
-    "InputError", "Pool", "PoolsRecipe", "Qrels", "Rankings", "Report", "Row", "Scored", "Selection", "Series", "Show",
-    "Steps", "Study", "Table", "Task", "Workspace", "board", "bootstrap_means", "components", "contrasts", "corpus_of",
-    "counted", "crossed_mean", "describe_gaps", "digest", "doi_key", "estimate", "evaluate", "figure", "file_name",
-    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling", "interval",
-    "is_called", "label_of", "lines", "nearest", "own_pool", "parse_measures", "plan", "points", "pool_tasks",
-    "pools_of", "priorities", "published_figure", "query_of", "read_ranking", "read_results", "require_known",
-    "required", "scored", "select_measures", "selection", "sha256", "share_of_clusters", "share_of_samples", "sign_of",
-    "simultaneous", "smallest", "split_names", "study", "summarise", "table", "title_keys", "tuned", "with_negatives",
-    "write_pool",
+    "ALPHA", "AVERAGE", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FEWEST_PAIRS", "FIELD_BIT",
+    "FRACTION", "INDEX", "KINDS", "MAG_FIELDS", "MAIN", "NO_YEAR", "OMIT_DEFAULT", "PERCENT", "POINTS", "POWER",
+    "PROTOCOL", "RAW_PAPERS", "RERANKER", "SETTINGS", "TUNED", "UNKNOWN", "UNTUNED", "USUAL", "Artifact", "Batches",
+    "Board", "Browser", "Chart", "Columns", "Corpus", "Count", "Counts", "Design", "Draw", "Drawing", "Draws", "Found",
+    "InputError", "Inputs", "JsonLines", "Matrix", "Model", "PaperBatch", "Pool", "PoolConfig", "PoolsRecipe",
+    "Progress", "Qrels", "Ranking", "Rankings", "Release", "Report", "Resources", "Row", "Scored", "Selection",
+    "Series", "Show", "Source", "Sources", "Steps", "Study", "Table", "Task", "Text", "VectorStore", "Workdir",
+    "Workspace", "all_pairs", "artifact_of", "as_training", "board", "bootstrap_means", "browser", "build_corpus",
+    "by_unit", "cited_until", "collection", "components", "contrasts", "convert", "corpus_folders", "corpus_of",
+    "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "cut_note", "dense_ranking_task",
+    "describe_gaps", "digest", "doi_key", "draw_heat", "encoders", "estimate", "evaluate", "figure", "file_name",
+    "flat", "format_count", "from_csv_cell", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling",
+    "interval", "is_called", "known_models", "label_of", "letters", "lines", "most_different", "nearest", "open_pool",
+    "open_rankings", "option", "own_pool", "parse_measures", "parse_one", "parse_systems", "pip_extra", "plan",
+    "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of", "rank_correlation",
+    "ranks_with_ends", "read_arrow", "read_ranking", "read_results", "readable", "readable_runs", "render_table",
+    "require_known", "required", "score_tasks", "scored", "select_measures", "selection", "setting_of", "sha256",
+    "share_of_clusters", "share_of_samples", "sign_of", "simultaneous", "smallest", "spelled", "split_names",
+    "split_sentences", "standings", "stands_on", "store_of", "stored_judged", "stored_runs", "stored_system", "study",
+    "summarise", "table", "title_keys", "trainings_in", "tuned", "unordered", "unusual", "values", "with_negatives",
+    "write_pool", "write_rows", "write_shard",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import given
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus
+from pipeline.core.workspace import SCORES, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import walk
@@ -33,7 +33,7 @@ from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Chart, Part
 from pipeline.scores.plot import draw
 from pipeline.scores.sources import trainings_of
-from pipeline.scores.store import Rankings, open_rankings, runs_of, values
+from pipeline.scores.store import Rankings, open_rankings, runs_of, stored, values, with_values
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table
 from pipeline.stages.selection import Selection, joined
@@ -42,6 +42,9 @@ from pipeline.stages.titles import UNTUNED, stored_names
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Report
 
+LISTS = "runs/benchmarks"
+"""Folder of the scores of lists of benchmarks, apart from scores of pools."""
+
 Batches = Generator[Sequence[Task], Any, Any]
 """A part of the steps of a study, for ``yield from``."""
 
@@ -49,6 +52,14 @@ Batches = Generator[Sequence[Task], Any, Any]
 def corpus_of(workspace: Workspace, recipe: Any) -> Corpus:
     """Open the corpus of a recipe; without a name, the only one."""
     return workspace.corpus(recipe.corpus or None)
+
+
+def stored_runs(roots: Iterable[Path]) -> pl.DataFrame:
+    """Return all rankings that were scored in workspaces, lists of benchmarks included, a row each, not labelled.
+
+    Columns: :data:`pipeline.scores.frames.RUNS`. What cannot be read is left out with a warning.
+    """
+    return pl.concat(with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS))
 
 
 def in_lists(files: Sequence[str], corpus: Corpus) -> Mask:

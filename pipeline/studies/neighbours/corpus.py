@@ -17,22 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
-from pipeline.core.manifest import Counts
-from pipeline.core.resources import Resources
-from pipeline.core.rng import priorities, smallest
-from pipeline.core.settings import Count
-from pipeline.core.task import Inputs, Task
-from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA
-from pipeline.corpus.build import build_corpus
-from pipeline.corpus.pools import write_pool
-from pipeline.corpus.reader import Corpus, Text
-from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.studies import kit
 from pipeline.studies.neighbours.operators import CLASSES, TOP_PHRASES, Paper
 from pipeline.studies.neighbours.tagging import Words, draw_papers, tags_name, tags_task, top_phrases
-from pipeline.studies.pools import own_pool
 
 TITLE = "T"
 """Class of the title of a paper alone."""
@@ -50,12 +37,12 @@ Rows = npt.NDArray[np.int64]
 class NeighboursConfig:
     """Settings of a corpus of neighbours: number of papers, names of classes, and the seed of all random choices."""
 
-    papers: Count = 2_000
+    papers: kit.Count = 2_000
     classes: tuple[str, ...] = tuple(CLASSES)
     seed: int = 13
 
 
-def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
+def neighbours_task(corpus: kit.Artifact, config: NeighboursConfig) -> kit.Task:
     """Return the task that makes a corpus of originals, titles and neighbours, from the tags of its papers.
 
     Papers without a title or an abstract are left out. Those without an English abstract have no neighbours. A class
@@ -69,14 +56,14 @@ def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
     all_tagged = config.papers == "all" or TOP_PHRASES in config.classes
     tags = tags_task(corpus) if all_tagged else tags_task(corpus, config.papers, config.seed)
 
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+    def run(inputs: kit.Inputs, out: kit.Workdir, resources: kit.Resources) -> kit.Counts:
         release = _Neighbours(corpus=inputs["corpus"].path, tags=inputs["tags"].path, config=config)
-        reader = Corpus(inputs["corpus"])
+        reader = kit.Corpus(inputs["corpus"])
         originals, with_neighbours, not_english = _select(release.corpus, release.tags, config)
         if not len(with_neighbours):
             slug = inputs["corpus"].manifest.slug
-            raise InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
-        noted = build_corpus(release, out, resources)["noted"]
+            raise kit.InputError(f"no paper of {slug} has a title and an English abstract", "Leave this corpus out")
+        noted = kit.build_corpus(release, out, resources)["noted"]
         titled = reader.attributes["title_chars"] > 0
         return {
             "read": len(reader),
@@ -88,7 +75,7 @@ def neighbours_task(corpus: Artifact, config: NeighboursConfig) -> Task:
         }
 
     slug = f"{corpus.manifest.slug}-neighbours"
-    return Task("neighbours", 2, CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
+    return kit.Task("neighbours", 2, kit.CORPORA, slug, config, {"corpus": corpus, "tags": tags}, run)
 
 
 @functools.lru_cache(maxsize=1)
@@ -97,7 +84,7 @@ def _select(corpus: Path, tags: Path, config: NeighboursConfig) -> tuple[Rows, R
 
     Papers whose tags are not null have an English abstract.
     """
-    reader, tags_artifact = Corpus(Artifact.open(corpus)), Artifact.open(tags)
+    reader, tags_artifact = kit.Corpus(kit.Artifact.open(corpus)), kit.Artifact.open(tags)
     attributes = reader.attributes
     originals = np.flatnonzero((attributes["title_chars"] > 0) & (attributes["abstract_chars"] > 0))
     is_english = [tags_artifact.arrow(tags_name(shard)).column("abstract").is_valid() for shard in range(reader.shards)]
@@ -107,7 +94,7 @@ def _select(corpus: Path, tags: Path, config: NeighboursConfig) -> tuple[Rows, R
 
 
 @dataclass(frozen=True)
-class _Neighbours(Release):
+class _Neighbours(kit.Release):
     """Originals, titles and neighbours of a corpus, as a release; each part holds those of some papers."""
 
     corpus: Path
@@ -125,8 +112,8 @@ class _Neighbours(Release):
         originals, *_ = _select(self.corpus, self.tags, self.config)
         return [str(start) for start in range(0, len(originals), _PAPERS_A_PART)]
 
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        corpus, tags = Corpus(Artifact.open(self.corpus)), Artifact.open(self.tags)
+    def read(self, part: str) -> Iterator[kit.PaperBatch]:
+        corpus, tags = kit.Corpus(kit.Artifact.open(self.corpus)), kit.Artifact.open(self.tags)
         originals, rows_with_neighbours, _ = _select(self.corpus, self.tags, self.config)
         with_neighbours, noted = set(rows_with_neighbours.tolist()), Counter[str]()
         papers: list[tuple[int, str, str, str]] = []
@@ -138,15 +125,15 @@ class _Neighbours(Release):
             rows = (local + corpus.starts[shard]).tolist()
             for row, paper_id, title, abstract, title_tags, abstract_tags in zip(rows, *columns, strict=True):
                 if class_of(paper_id):
-                    raise InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
+                    raise kit.InputError(f"the id {paper_id!r} must not end in # and the name of a class", "Rename it")
                 papers += [(row, paper_id, title, abstract), (row, f"{paper_id}#{TITLE}", title, "")]
                 if row in with_neighbours:
                     paper = Paper(Words(title, title_tags), Words(abstract, abstract_tags), top_phrases(self.tags))
                     for name, text in self._vary(paper, paper_id, noted):
                         papers.append((row, f"{paper_id}#{name}", *text))
-        yield PaperBatch(_batch(corpus, papers), read=len(papers), noted=noted)
+        yield kit.PaperBatch(_batch(corpus, papers), read=len(papers), noted=noted)
 
-    def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, Text]]:
+    def _vary(self, paper: Paper, paper_id: str, noted: Counter[str]) -> Iterator[tuple[str, kit.Text]]:
         for name in self.config.classes:
             text = CLASSES[name].neighbour(paper, paper_id, self.config.seed)
             has_word = any(map(str.isalnum, text.title + text.abstract))
@@ -156,13 +143,13 @@ class _Neighbours(Release):
                 yield name, text
 
 
-def _batch(corpus: Corpus, papers: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
+def _batch(corpus: kit.Corpus, papers: Sequence[tuple[int, str, str, str]]) -> pa.RecordBatch:
     """Return texts, each (row of the original, id, title, abstract), as papers without citations."""
     rows, ids, titles, abstracts = map(list, zip(*papers, strict=True))
     years, fields, dois = (corpus.attributes[name][rows] for name in ("year", "fields", "doi_key"))
     columns = [ids, titles, abstracts, years, fields, [[]] * len(rows), [0] * len(rows), dois]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, RAW_PAPERS, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=RAW_PAPERS)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, kit.RAW_PAPERS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=kit.RAW_PAPERS)
 
 
 def class_of(paper_id: str) -> str:
@@ -187,9 +174,9 @@ class Members(NamedTuple):
     names: npt.NDArray[np.str_]
 
     @classmethod
-    def read(cls, artifact: Artifact) -> Members:
+    def read(cls, artifact: kit.Artifact) -> Members:
         """Read the members of a corpus of neighbours."""
-        corpus = Corpus(artifact)
+        corpus = kit.Corpus(artifact)
         ids = corpus.ids(np.arange(len(corpus)))
         names = np.array([class_of(paper_id) for paper_id in ids], str)
         originals, rows = np.flatnonzero(names == ""), np.flatnonzero(names != "")
@@ -201,7 +188,7 @@ class Members(NamedTuple):
 PoolKind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 
 
-def pool_task(corpus: Artifact, kind: PoolKind, queries: Count, seed: int, name: str = "") -> Task:
+def pool_task(corpus: kit.Artifact, kind: PoolKind, queries: kit.Count, seed: int, name: str = "") -> kit.Task:
     """Return the task of a pool of a corpus of neighbours; the positive of a query is its original, or its neighbour.
 
     A query that is a candidate is excluded from its own ranking.
@@ -220,11 +207,11 @@ def pool_task(corpus: Artifact, kind: PoolKind, queries: Count, seed: int, name:
         InputError: once run: no paper has a neighbour of the class.
     """
 
-    def build(inputs: Inputs, out: Workdir) -> Counts:
+    def build(inputs: kit.Inputs, out: kit.Workdir) -> kit.Counts:
         members = Members.read(inputs["corpus"])
-        positions = _query_positions(members, Corpus(inputs["corpus"]), kind, name, queries, seed)
+        positions = _query_positions(members, kit.Corpus(inputs["corpus"]), kind, name, queries, seed)
         if not len(positions):
-            raise InputError(f"no paper has a neighbour of {name or 'any class'}", "Leave the class out")
+            raise kit.InputError(f"no paper has a neighbour of {name or 'any class'}", "Leave the class out")
         rows, originals = members.rows[positions], members.original_of[positions]
         fields = members.names[positions].astype(object)
         candidates = members.originals
@@ -238,7 +225,7 @@ def pool_task(corpus: Artifact, kind: PoolKind, queries: Count, seed: int, name:
         rows, originals, fields, positives = rows[order], originals[order], fields[order], np.arange(len(rows))
         self_queries = np.flatnonzero(np.isin(rows, candidates))
         judgements, exclusions = (positives, originals, np.ones(len(rows))), (self_queries, rows[self_queries])
-        write_pool(out, (rows, fields), candidates, judgements, exclusions)
+        kit.write_pool(out, (rows, fields), candidates, judgements, exclusions)
         return {
             "queries": len(rows),
             "queries_without_positive": 0,
@@ -250,16 +237,18 @@ def pool_task(corpus: Artifact, kind: PoolKind, queries: Count, seed: int, name:
 
     slug = f"{corpus.manifest.slug}-{f'{kind}-{name}'.lower().replace('_', '-').strip('-')}"
     own = {"kind": kind, "name": name}
-    return own_pool(slug, build, {"corpus": corpus}, own=own, queries=queries, seed=seed)
+    return kit.own_pool(slug, build, {"corpus": corpus}, own=own, queries=queries, seed=seed)
 
 
-def _query_positions(members: Members, corpus: Corpus, kind: PoolKind, name: str, queries: Count, seed: int) -> Rows:
+def _query_positions(
+    members: Members, corpus: kit.Corpus, kind: PoolKind, name: str, queries: kit.Count, seed: int
+) -> Rows:
     """Return the positions of the queries among titles and neighbours."""
     keys = corpus.attributes["key"][members.original_of]
     if kind.startswith("titles"):
         titles = np.flatnonzero(members.names == TITLE)
         count = len(titles) if queries == "all" else queries
-        return titles[smallest(priorities(keys[titles], seed, "title queries"), count)]
+        return titles[kit.smallest(kit.priorities(keys[titles], seed, "title queries"), count)]
     names = [name] if kind == "overlap" else np.unique(members.names[members.names != TITLE])
     is_query = np.zeros(len(keys), bool)
     for of_class in names:

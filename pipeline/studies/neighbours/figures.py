@@ -9,14 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
-from pipeline.core.config import file_name
-from pipeline.core.rng import generator
-from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.plot import COLOURS, draw_heat
-from pipeline.stages.embed import store_of
-from pipeline.studies.base import Draw
+from pipeline.studies import kit
 from pipeline.studies.neighbours.corpus import TITLE, Members
 from pipeline.studies.neighbours.geometry import BINS, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
@@ -28,7 +21,7 @@ _PLOTTED = 500
 _CENTRES = (BINS[:-1] + BINS[1:]) / 2
 
 
-def distributions(cosines: pl.DataFrame) -> Chart:
+def distributions(cosines: pl.DataFrame) -> kit.Chart:
     """Return the chart of cosines by category, with a view for each encoder (figure 4) and corpus (figure 9)."""
     frames = {(system, ""): frame for (system,), frame in cosines.group_by("system", maintain_order=True)}
     if cosines["corpus"].n_unique() > 1:
@@ -39,19 +32,19 @@ def distributions(cosines: pl.DataFrame) -> Chart:
         for (system, corpus), frame in frames.items()
         for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
     }
-    return Chart("Distributions of similarities", "cosine", "%", views)
+    return kit.Chart("Distributions of similarities", "cosine", "%", views)
 
 
-def _shares(cosines: pl.DataFrame, column: str) -> Iterator[Series]:
+def _shares(cosines: pl.DataFrame, column: str) -> Iterator[kit.Series]:
     for category in CATEGORIES:
         counts = np.array(cosines.filter(pl.col("category") == category)[column].to_list())
         if len(counts):
             shares = counts.sum(axis=0) / counts.sum()
             filled = slice(np.flatnonzero(shares)[0], np.flatnonzero(shares)[-1] + 1)
-            yield Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
+            yield kit.Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
 
 
-def drawings(values: pl.DataFrame) -> dict[str, Draw]:
+def drawings(values: pl.DataFrame) -> dict[str, kit.Drawing]:
     """Return a drawing of each measure, classes and categories by systems: means over corpora (figures 6 and 7).
 
     ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
@@ -66,7 +59,7 @@ def drawings(values: pl.DataFrame) -> dict[str, Draw]:
     value_of = {tuple(key): value for *key, value in means.iter_rows()}
     return {
         f"classes-{measure.lower().replace('_', '-')}": partial(
-            draw_heat,
+            kit.draw_heat,
             title=measure,
             rows=labels,
             columns=systems,
@@ -77,20 +70,21 @@ def drawings(values: pl.DataFrame) -> dict[str, Draw]:
 
 
 def titles(
-    workspace: Workspace, name: str, corpus: Artifact, rankings: Sequence[RankedPool], seed: int
-) -> dict[str, Draw]:
+    workspace: kit.Workspace, name: str, corpus: kit.Artifact, rankings: Sequence[RankedPool], seed: int
+) -> dict[str, kit.Drawing]:
     """Return a t-SNE plot of titles and papers for each encoder on one corpus (figures 2 and 8)."""
     members = Members.read(corpus)
-    plotted = generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
+    plotted = kit.generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
     rows = np.union1d(members.rows[plotted], members.original_of[plotted])
     is_title = np.isin(rows, members.rows[plotted])
-    plots = dict[str, Draw]()
+    plots = dict[str, kit.Drawing]()
     for ranked_pool in rankings:
-        if ranked_pool.kind == "titles-among-titles" and ranked_pool.vectors and ranked_pool.model:
-            vectors = unit_vectors(store_of(*workspace.make([ranked_pool.vectors])), rows)
+        if ranked_pool.kind == "titles-among-titles" and ranked_pool.encoder:
+            task, model = ranked_pool.encoder
+            vectors = unit_vectors(kit.store_of(*workspace.make([task])), rows)
             title = f"{ranked_pool.system}, {name}"
             draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
-            plots[f"titles-{file_name(name)}-{ranked_pool.model.slug}"] = draw
+            plots[f"titles-{kit.file_name(name)}-{model.slug}"] = draw
     return plots
 
 
@@ -101,7 +95,7 @@ def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, see
     points = embedding.fit_transform(vectors)
     figure = figure_class(figsize=(3.4, 3.2), layout="constrained")
     axes = figure.subplots()
-    for label, is_shown, colour in (("T+A", ~is_title, COLOURS[0]), ("T", is_title, COLOURS[1])):
+    for label, is_shown, colour in (("T+A", ~is_title, kit.COLOURS[0]), ("T", is_title, kit.COLOURS[1])):
         axes.scatter(*points[is_shown].T, s=2, lw=0, color=colour, label=label)
     axes.set_xticks([])
     axes.set_yticks([])

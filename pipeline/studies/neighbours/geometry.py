@@ -10,19 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core.artifact import Artifact
-from pipeline.core.manifest import Counts
-from pipeline.core.progress import Progress
-from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Task
-from pipeline.core.workdir import Workdir
-from pipeline.corpus.pool import Pool
-from pipeline.encode.base import Matrix
-from pipeline.encode.model import Model
-from pipeline.encode.store import VectorStore, write_rows, write_shard
-from pipeline.retrieve.base import Ranking
-from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import open_pool, read_ranking
+from pipeline.studies import kit
 from pipeline.studies.neighbours.corpus import Members
 
 STANDARDISED = "indexes/standardised"
@@ -54,6 +42,10 @@ _ROUNDING = 1e-9
 """Tolerance for rounding of a mean of cosines."""
 
 
+Vectors = kit.Task | kit.Artifact
+"""What has the vectors of a pool's papers, or makes them."""
+
+
 @dataclass(frozen=True)
 class GeometryConfig:
     """Settings of an artifact of this module, in addition to its inputs: the encoder."""
@@ -61,15 +53,17 @@ class GeometryConfig:
     encoder: Mapping[str, Any]
 
 
-def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
+def standardised_task(
+    corpus: kit.Artifact, pool: kit.Task, vectors: kit.Task | kit.Artifact, model: kit.Model
+) -> kit.Task:
     """Return the task that standardises the vectors of a pool (Timkey & van Schijndel 2021).
 
     Each dimension has its mean over the candidates subtracted, and is divided by its standard deviation over the
     candidates unless this is zero.
     """
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        reader, store = open_pool(inputs), store_of(inputs["vectors"])
+    def run(inputs: kit.Inputs, out: kit.Workdir, _resources: kit.Resources) -> kit.Counts:
+        reader, store = kit.Pool(inputs["pool"], kit.Corpus(inputs["corpus"])), kit.store_of(inputs["vectors"])
         count, total = len(reader.candidates), np.zeros(store.dimension)
         for _, block in store.blocks(reader.candidates, _BLOCK):
             total += block.sum(axis=0, dtype=np.float64)
@@ -80,29 +74,31 @@ def standardised_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mo
         deviation[deviation == 0] = 1
         rows = np.union1d(reader.candidates, reader.query_rows).astype(np.uint32)
         shards = np.searchsorted(reader.corpus.starts, rows, "right") - 1
-        write_rows(out, rows, shards)
+        kit.write_rows(out, rows, shards)
         for shard in np.unique(shards).tolist():
             (shard_block,) = store.blocks(rows[shards == shard], len(rows))
             standardised = ((shard_block.vectors - mean) / deviation).astype(np.float32)
-            write_shard(out, shard, shard_block.rows, standardised, "float32")
+            kit.write_shard(out, shard, shard_block.rows, standardised, "float32")
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
+    inputs = {"corpus": corpus, "pool": pool, "vectors": vectors}
     folder = f"{STANDARDISED}/{model.slug}-{pool.slug}-{pool.id[:12]}"
-    return Task("standardise", 1, folder, model.slug, GeometryConfig(model.identity), inputs, run)
+    return kit.Task("standardise", 1, folder, model.slug, GeometryConfig(model.identity), inputs, run)
 
 
-def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, model: Model) -> Task:
+def similarity_task(
+    corpus: kit.Artifact, pool: kit.Task, vectors: kit.Task | kit.Artifact, model: kit.Model
+) -> kit.Task:
     """Return the task that describes the cosines within each class of a pool's neighbours (section 6.1)."""
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        store, members = store_of(inputs["vectors"]), Members.read(inputs["corpus"])
-        queries = open_pool(inputs).query_rows
+    def run(inputs: kit.Inputs, out: kit.Workdir, _resources: kit.Resources) -> kit.Counts:
+        store, members = kit.store_of(inputs["vectors"]), Members.read(inputs["corpus"])
+        queries = kit.Pool(inputs["pool"], kit.Corpus(inputs["corpus"])).query_rows
         present = np.isin(members.rows, queries) & ~np.isin(members.rows, store.missing(queries))
         counts = zip(*np.unique(members.names[present], return_counts=True), strict=True)
         names = [str(name) for name, count in counts if count > 1]
         described = []
-        with Progress(len(names), f"similarities of {model.name}", "classes") as progress:
+        with kit.Progress(len(names), f"similarities of {model.name}", "classes") as progress:
             for name in names:
                 positions = np.flatnonzero((members.names == name) & present)
                 order = np.argsort(members.original_of[positions])
@@ -114,19 +110,19 @@ def similarity_task(corpus: Artifact, pool: Task, vectors: Task | Artifact, mode
         out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
         return {"classes": len(names), "neighbours": int(present.sum())}
 
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, "vectors": vectors}
+    inputs = {"corpus": corpus, "pool": pool, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
+    return kit.Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
 
 
-def unit_vectors(store: VectorStore, rows: npt.NDArray[np.integer]) -> Matrix:
+def unit_vectors(store: kit.VectorStore, rows: npt.NDArray[np.integer]) -> kit.Matrix:
     """Return the vectors of rising rows scaled to length 1, float32 ``[rows, dimension]``; zero vectors stay."""
     vectors = np.concatenate([block.vectors for block in store.blocks(rows, 65_536)])
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32)
 
 
-def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
+def _similarities(neighbours: kit.Matrix, originals: kit.Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
     """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` correspond to ``originals``.
 
     Sums over all pairs follow from sums over vectors: the sum of squared cosines is the squared norm of ``U^T U``.
@@ -149,7 +145,7 @@ def _similarities(neighbours: Matrix, originals: Matrix, order: npt.NDArray[np.i
     return (mean, deviation, lowest, highest, above_mean / count, float(own_cosines.mean()), *histograms)
 
 
-def ranks_of_ties(entries: Ranking) -> npt.NDArray[np.int64]:
+def ranks_of_ties(entries: kit.Ranking) -> npt.NDArray[np.int64]:
     """Return the rank of each entry, from 1, where nearly equal scores of a query are in falling order of rows.
 
     A score is tied with the next higher one if it is lower by at most 1e-5 of the query's highest absolute score.
@@ -166,14 +162,14 @@ def ranks_of_ties(entries: Ranking) -> npt.NDArray[np.int64]:
     return ranks
 
 
-def overlap(ranking: Artifact, pool: Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def overlap(ranking: kit.Artifact, pool: kit.Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return rows of originals, rising, and the share of nearest vectors in common with their neighbour of a class.
 
     The ``depth`` nearest other vectors of both are compared (AOP, section 6.3). If original and neighbour are each
     other's nearest vector, they have at most ``depth - 1`` vectors in common. Scores that differ by rounding alone are
     tied (:func:`ranks_of_ties`), so two candidates with one vector are cut alike in both lists.
     """
-    entries = read_ranking(ranking)
+    entries = kit.read_ranking(ranking)
     is_near = ranks_of_ties(entries) <= depth
     is_neighbour = pool.artifact.arrow("queries.arrow").column("field").is_valid().to_numpy()
     positives = pool.qrels.column("row").to_numpy().astype(np.int64)

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.core.rng import generator
-from pipeline.corpus.reader import Text
+from pipeline.studies import kit
 from pipeline.studies.neighbours import tagging as pos
 from pipeline.studies.neighbours.tagging import Words, tokens
 
@@ -29,9 +28,9 @@ class Paper:
     top: Collection[str]
 
     @property
-    def text(self) -> Text:
+    def text(self) -> kit.Text:
         """Title and abstract, unchanged."""
-        return Text(self.title.text, self.abstract.text)
+        return kit.Text(self.title.text, self.abstract.text)
 
 
 Edit = Callable[[Words, Paper, np.random.Generator], str]
@@ -59,15 +58,15 @@ class NeighbourClass:
     abstract: Edit | None = None
     title: Edit | None = None
 
-    def neighbour(self, paper: Paper, paper_id: str, seed: int) -> Text:
+    def neighbour(self, paper: Paper, paper_id: str, seed: int) -> kit.Text:
         """Return the neighbour of a paper: its own text if the class has nothing to change.
 
         Random choices depend on id, seed and class.
         """
-        rng = generator(seed, f"neighbour {self.name}", paper_id)
+        rng = kit.generator(seed, f"neighbour {self.name}", paper_id)
         title = self.title(paper.title, paper, rng) if self.title else paper.title.text
         abstract = self.abstract(paper.abstract, paper, rng) if self.abstract else paper.abstract.text
-        return Text(title, abstract)
+        return kit.Text(title, abstract)
 
 
 def _sentences(order: Callable[[list[str]], list[str]]) -> Edit:

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import polars as pl
 
-from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, require_known
-from pipeline.core.settings import Count, convert, required
-from pipeline.core.task import Task
-from pipeline.core.text import from_csv_cell
-from pipeline.core.workspace import find_corpus
-from pipeline.encode.model import Model
-from pipeline.sources.collection import JsonLines
-from pipeline.stages.corpus import corpus_task
-from pipeline.stages.dense import dense_ranking_task
-from pipeline.stages.score import score_tasks
-from pipeline.stages.systems import encoders, parse_systems
-from pipeline.studies.neighbours.corpus import (
-    NeighboursConfig,
-    PoolKind,
-    neighbours_task,
-    pool_task,
-)
-from pipeline.studies.neighbours.geometry import similarity_task, standardised_task
+from pipeline.studies import kit
+from pipeline.studies.neighbours.corpus import NeighboursConfig, PoolKind, pool_task
+from pipeline.studies.neighbours.geometry import standardised_task
 from pipeline.studies.neighbours.operators import CLASSES
 
 DEPTHS: dict[PoolKind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 30}
@@ -45,23 +28,27 @@ FEWEST = 3
 class Recipe:
     """Settings of the study."""
 
-    corpus: str = required("names of corpora, with commas")
-    input: str = required("folder with NAME.jsonl.gz of each (id, title, abstract); empty: they are built already")
-    systems: str = required("what ranks, with commas; encoders must compare vectors by cosine")
-    titles: int = required("papers whose titles are queries, tasks I and II (section 5)")
-    papers: str = required("papers whose neighbours are queries, in each class, or all (section 6.3)")
-    candidates: Literal["all", "sampled"] = required("of overlaps: neighbours of every paper, or of those papers alone")
-    classes: tuple[str, ...] = required("classes of neighbours; empty: all 32")
-    standardise: bool = required("repeat tasks I and II with standardised vectors (appendix D.1)")
-    seed: int = required("seed of every draw")
-    quality: str = required("CSV of mdcr show --format csv, for the correlation of MAP with brittleness")
-    reference: Mapping[str, str] = required("by corpus, the data set of the paper's tables that it is comparable to")
+    corpus: str = kit.required("names of corpora, with commas")
+    input: str = kit.required("folder with NAME.jsonl.gz of each (id, title, abstract); empty: they are built already")
+    systems: str = kit.required("what ranks, with commas; encoders must compare vectors by cosine")
+    titles: int = kit.required("papers whose titles are queries, tasks I and II (section 5)")
+    papers: str = kit.required("papers whose neighbours are queries, in each class, or all (section 6.3)")
+    candidates: Literal["all", "sampled"] = kit.required(
+        "of overlaps: neighbours of every paper, or of those papers alone"
+    )
+    classes: tuple[str, ...] = kit.required("classes of neighbours; empty: all 32")
+    standardise: bool = kit.required("repeat tasks I and II with standardised vectors (appendix D.1)")
+    seed: int = kit.required("seed of every draw")
+    quality: str = kit.required("CSV of mdcr show --format csv, for the correlation of MAP with brittleness")
+    reference: Mapping[str, str] = kit.required(
+        "by corpus, the data set of the paper's tables that it is comparable to"
+    )
 
     def __post_init__(self) -> None:
         for name in self.classes:
-            require_known(name, CLASSES, f"a class must be one of the 32, got {name!r}")
+            kit.require_known(name, CLASSES, f"a class must be one of the 32, got {name!r}")
         if self.titles < 1:
-            raise InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
+            raise kit.InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
 
     @property
     def corpora(self) -> list[str]:
@@ -76,9 +63,9 @@ class Recipe:
         return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
 
     @property
-    def queries(self) -> Count:
+    def queries(self) -> kit.Count:
         """Number of neighbours of each class that are queries."""
-        queries: Count = convert(self.papers, Count, "papers")
+        queries: kit.Count = kit.convert(self.papers, kit.Count, "papers")
         return queries
 
     @property
@@ -93,16 +80,22 @@ class Recipe:
 
     def check(self) -> None:
         """Check systems and quality before anything is made."""
-        systems = parse_systems(self.systems)
+        systems = kit.parse_systems(self.systems)
         if self.quality:
             read_quality(self.quality, [system.name for system in systems])
-        for model in encoders(systems):
+        for model in kit.encoders(systems):
             if model.multi_vector:
-                raise InputError(f"{model.name} must have one vector per paper", "Leave it out of --model")
+                raise kit.InputError(f"{model.name} must have one vector per paper", "Leave it out of --model")
             if model.distance != "cosine":
-                raise InputError(
-                    f"{model.name} must be compared by cosine, got {model.distance}", f"{model.name}:distance=cosine"
-                )
+                problem = f"{model.name} must be compared by cosine, got {model.distance}"
+                raise kit.InputError(problem, f"{model.name}:distance=cosine")
+
+    def release(self, name: str) -> kit.Task:
+        """Return the task that makes a corpus of the input."""
+        file = Path(self.input).expanduser() / f"{name}.jsonl.gz"
+        if not file.is_file():
+            raise kit.InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
+        return kit.corpus_task(name, kit.JsonLines(file, columns="paper_id=id"))
 
 
 def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
@@ -115,83 +108,48 @@ def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
         rows = rows.filter(pl.col("measure") == "map") if "measure" in rows.columns else rows
         means = rows.group_by("system").agg(pl.col("value").cast(pl.Float64).mean()).sort("system")
     except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{file} cannot be read ({reason})", "Give a CSV with the columns system and value") from error
-    system_values = ((from_csv_cell(system or ""), value) for system, value in means.iter_rows())
-    quality = {system: value for system, value in system_values if system in systems}
+        problem = f"{file} cannot be read ({str(error).partition(chr(10))[0]})"
+        raise kit.InputError(problem, "Give a CSV with the columns system and value") from error
+    values = {kit.from_csv_cell(system or "(none)"): value for system, value in means.iter_rows()}
+    quality = {system: value for system, value in values.items() if system in systems}
     if len(quality) < FEWEST:
-        names = ", ".join(means["system"].cast(pl.String).fill_null("(none)")) or "no system"
-        raise InputError(
-            f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)} (it has {names})",
-            f"Name systems as --model does: {', '.join(systems)}",
-        )
+        problem = f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)}"
+        remedy = f"Name systems as --model does: {', '.join(systems)}"
+        raise kit.InputError(f"{problem} (it has {', '.join(values) or 'no system'})", remedy)
     return quality
 
 
 class RankedPool(NamedTuple):
     """A system on a pool: its ranking and its scores (overlaps have none).
 
-    An encoder, unless its vectors are standardised, also has its model and the task that embeds the papers of the pool.
+    An encoder, unless its vectors are standardised, has the task that embeds the papers of the pool, and its model.
     """
 
-    pool: Task
+    kind: PoolKind
+    pool: kit.Task
     system: str
-    ranking: Task
-    scores: tuple[Task, ...]
-    model: Model | None = None
-    vectors: Task | None = None
-
-    @property
-    def kind(self) -> PoolKind:
-        """What queries and candidates of the pool are (:data:`PoolKind`)."""
-        kind: PoolKind = self.pool.config.kind
-        return kind
+    ranking: kit.Task
+    scores: Sequence[kit.Task]
+    encoder: tuple[kit.Task, kit.Model] | None = None
 
 
-def neighbours_of(workspace: Workspace, recipe: Recipe, name: str) -> Generator[Sequence[Task], Any, Artifact]:
-    """Make the corpus of neighbours of one corpus."""
-    corpus = [find_corpus(workspace.root, name)] if not recipe.input else (yield [_corpus_task(recipe, name)])
-    made = yield [neighbours_task(corpus[0], recipe.settings)]
-    artifact: Artifact = made[0]
-    return artifact
-
-
-def ranked_pools(workspace: Workspace, recipe: Recipe, corpus: Artifact) -> list[RankedPool]:
+def ranked_pools(workspace: kit.Workspace, recipe: Recipe, corpus: kit.Artifact) -> list[RankedPool]:
     """Return the ranking of every system on every pool of one corpus of neighbours; overlaps are not scored."""
-    systems, rankings, counts = parse_systems(recipe.systems), list[RankedPool](), corpus.manifest.counts["neighbours"]
+    rankings, counts = list[RankedPool](), corpus.manifest.counts["neighbours"]
+    systems, with_neighbours = kit.parse_systems(recipe.systems), [name for name in counts if counts[name]]
     for kind, depth in DEPTHS.items():
         of_titles = kind.startswith("titles")
         queries = recipe.titles if of_titles else recipe.queries
-        for name in [name for name in counts if counts[name]] if kind == "overlap" else [""]:  # classes with neighbours
+        for name in with_neighbours if kind == "overlap" else [""]:
             pool = pool_task(corpus, kind, queries, recipe.seed, name)
             evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
             for system, evaluation in zip(systems, evaluations, strict=True):
-                scores = () if kind == "overlap" else evaluation.scores
-                if not isinstance(system.ranker, Model):
-                    rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores))
-                    continue
-                model, vectors = system.ranker, evaluation.embed[0]
-                rankings.append(RankedPool(pool, system.name, evaluation.ranking, scores, model, vectors))
-                if recipe.standardise and of_titles:
-                    standardised = standardised_task(corpus, pool, vectors, model)
-                    ranking = dense_ranking_task(corpus, pool, {"paper": standardised}, model, depth=depth)
-                    system_name = system.name + STANDARDISED
-                    scores = score_tasks(ranking, pool, corpus, system=system_name, depth=depth)
-                    rankings.append(RankedPool(pool, system_name, ranking, scores))
+                scores, model = () if kind == "overlap" else evaluation.scores, system.ranker
+                encoder = (evaluation.embed[0], model) if isinstance(model, kit.Model) else None
+                rankings.append(RankedPool(kind, pool, system.name, evaluation.ranking, scores, encoder))
+                if recipe.standardise and of_titles and encoder:
+                    vectors, own_name = {"paper": standardised_task(corpus, pool, *encoder)}, system.name + STANDARDISED
+                    ranking = kit.dense_ranking_task(corpus, pool, vectors, encoder[1], depth=depth)
+                    scores = kit.score_tasks(ranking, pool, corpus, system=own_name, depth=depth)
+                    rankings.append(RankedPool(kind, pool, own_name, ranking, scores))
     return rankings
-
-
-def similarity_tasks(corpus: Artifact, rankings: Sequence[RankedPool]) -> list[tuple[str, Task]]:
-    """Return the name of each encoder with the task that describes the cosines within each class."""
-    return [
-        (ranked_pool.system, similarity_task(corpus, ranked_pool.pool, ranked_pool.vectors, ranked_pool.model))
-        for ranked_pool in rankings
-        if ranked_pool.kind == "neighbours" and ranked_pool.model and ranked_pool.vectors
-    ]
-
-
-def _corpus_task(recipe: Recipe, name: str) -> Task:
-    file = Path(recipe.input).expanduser() / f"{name}.jsonl.gz"
-    if not file.is_file():
-        raise InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
-    return corpus_task(name, JsonLines(file, columns="paper_id=id"))

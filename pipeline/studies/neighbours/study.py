@@ -8,14 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from pipeline.core.artifact import Artifact
-from pipeline.encode import known
-from pipeline.measure.estimates import FEWEST_PAIRS, rank_correlation
 from pipeline.studies import kit
-from pipeline.studies.base import Draw
 from pipeline.studies.neighbours import figures, plan
-from pipeline.studies.neighbours.corpus import OUTCOMES
-from pipeline.studies.neighbours.geometry import DESCRIBED, overlap
+from pipeline.studies.neighbours.corpus import OUTCOMES, neighbours_task
+from pipeline.studies.neighbours.geometry import DESCRIBED, overlap, similarity_task
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
 from pipeline.studies.neighbours.plan import RankedPool, Recipe
 
@@ -28,9 +24,6 @@ OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (
 _TITLE_COLUMNS = tuple(itertools.product(TASKS.values(), ("MRR", "T100")))
 """Tasks and measures of table 3."""
 
-_PUBLISHED_SCHEMA = dict.fromkeys(("corpus", "system", "column"), pl.String) | dict.fromkeys(
-    ("value", "low", "high"), pl.Float64
-)
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml with figures in the paper."""
 
@@ -55,18 +48,20 @@ _FACTS = ["corpus", "system", "task", "category", "name", "measure"]
 def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     """Rank titles and neighbours, corpus by corpus, and show how stable rankings are."""
     recipe.check()
-    corpora, all_values, cosines = dict[str, Artifact](), list[pl.DataFrame](), list[pl.DataFrame]()
-    category_frames, plots = list[pl.DataFrame](), dict[str, Draw]()
+    corpora, all_values, cosines = dict[str, kit.Artifact](), list[pl.DataFrame](), list[pl.DataFrame]()
+    category_frames, plots = list[pl.DataFrame](), dict[str, kit.Drawing]()
     for position, name in enumerate(recipe.corpora):
-        corpus = corpora[name] = yield from plan.neighbours_of(workspace, recipe, name)
+        base = workspace.corpus(name).artifact if not recipe.input else (yield [recipe.release(name)])[0]
+        made = yield [neighbours_task(base, recipe.settings)]
+        corpus = corpora[name] = made[0]
         rankings = plan.ranked_pools(workspace, recipe, corpus)
         yield [score for ranked_pool in rankings for score in ranked_pool.scores]
         yield [ranked_pool.ranking for ranked_pool in rankings if not ranked_pool.scores]
-        similarity = plan.similarity_tasks(corpus, rankings)
-        made = yield [task for _, task in similarity]
-        for (system, _), artifact in zip(similarity, made, strict=True):
+        encoded = [ranked for ranked in rankings if ranked.kind == "neighbours" and ranked.encoder]
+        made = yield [similarity_task(corpus, of.pool, *of.encoder) for of in encoded if of.encoder]
+        for ranked, artifact in zip(encoded, made, strict=True):
             of_classes = pl.DataFrame(artifact.arrow("similarities.arrow")).sort(_BY_CLASS)
-            facts = {"corpus": pl.lit(name), "system": pl.lit(system), "category": _CATEGORY}
+            facts = {"corpus": pl.lit(name), "system": pl.lit(ranked.system), "category": _CATEGORY}
             cosines.append(of_classes.select(**facts, **{column: column for column in of_classes.columns}))
         values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
         all_values.append(values.with_columns(corpus=pl.lit(name)))
@@ -76,34 +71,22 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     all_means = means_of(pl.concat(all_values), recipe.seed)
     title_means = all_means.filter(pl.col("category") == "")
     classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
-    by_category = with_means(pl.concat(category_frames))
     tables = [
-        titles(with_means(title_means)),
-        categories(by_category, recipe.limitations),
-        *published_tables(recipe),
-        optimality(by_category, recipe),
-        by_class(classes, recipe),
-        counts(corpora),
-    ]
+        titles(with_means(title_means)), *categories(with_means(pl.concat(category_frames)), recipe),
+        *published_tables(recipe), by_class(classes, recipe), counts(corpora),
+    ]  # fmt: skip
     if recipe.quality:
         quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
         tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
     parts = list[kit.Chart]()
     if any(map(len, cosines)):
-        all_cosines = pl.concat(cosines)
-        tables.append(similarities(all_cosines))
-        parts.append(figures.distributions(all_cosines))
-    sources = [corpus.name for corpus in corpora.values()]
-    return kit.Report(
-        tables,
-        figures=figures.drawings(classes) | plots,
-        sources=sources,
-        parts=parts,
-        best=best_of_titles(title_means),
-    )
+        tables.append(similarities(pl.concat(cosines)))
+        parts.append(figures.distributions(pl.concat(cosines)))
+    drawn, sources = figures.drawings(classes) | plots, [corpus.name for corpus in corpora.values()]
+    return kit.Report(tables, figures=drawn, sources=sources, parts=parts, best=best_of_titles(title_means))
 
 
-def values_of(workspace: kit.Workspace, corpus: Artifact, ranked: RankedPool) -> pl.DataFrame:
+def values_of(workspace: kit.Workspace, corpus: kit.Artifact, ranked: RankedPool) -> pl.DataFrame:
     """Return the values of one system on one pool, fractions.
 
     Columns: ``system``, ``task``, ``category`` (empty for titles), ``name`` (the class), ``original`` (its row),
@@ -124,11 +107,8 @@ def values_of(workspace: kit.Workspace, corpus: Artifact, ranked: RankedPool) ->
         scores = pl.from_arrow(workspace.make(ranked.scores[:1])[0].arrow("scores.arrow"))
         scores = scores.filter(pl.col("measure").is_in(list(names))).join(queries, on="query", maintain_order="left")
         values = scores.with_columns(pl.col("original").cast(pl.Int64), pl.col("measure").replace(names))
-    facts = {
-        "system": pl.lit(ranked.system),
-        "task": pl.lit(TASKS.get(ranked.kind, ranked.kind)),
-        "category": _CATEGORY,
-    }
+    task = TASKS.get(ranked.kind, ranked.kind)
+    facts = {"system": pl.lit(ranked.system), "task": pl.lit(task), "category": _CATEGORY}
     return values.select(**facts, **{name: name for name in ("name", "original", "measure", "value")})
 
 
@@ -136,28 +116,21 @@ def means_of(values: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Return the means of :func:`values_of` in percent, with the corpus, and the quartiles of the ranks of titles.
 
     Added columns: ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
+    A title has one positive, so its rank is the inverse of the reciprocal rank; 0 means a rank beyond the depth.
     """
     percent = values.with_columns(pl.col("value") * 100)
     means = kit.estimate(percent, kit.Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
     means = means.select(*_FACTS, "value", "low", "high", "draws", queries="items")
-    means = pl.concat([means, quartiles_of(values)], how="diagonal_relaxed").with_row_index("order")
-    return means.sort(pl.col("order").min().over("corpus", "system", "task"), maintain_order=True).drop("order")
-
-
-def quartiles_of(values: pl.DataFrame) -> pl.DataFrame:
-    """Return the quartiles of the ranks of titles' papers, in the columns of :func:`means_of`.
-
-    A title has one positive, so its rank is the inverse of the reciprocal rank; 0 means a rank beyond the depth.
-    """
     beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
     rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
-    ranks = (
-        values.filter(category="", measure="MRR").with_columns(value=rank).group_by(_FACTS[:-1], maintain_order=True)
-    )
-    return pl.concat(
+    of_titles = values.filter(category="", measure="MRR").with_columns(value=rank)
+    ranks = of_titles.group_by(_FACTS[:-1], maintain_order=True)
+    quartiles = [
         ranks.agg(pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len())
         for measure, share in QUARTILES.items()
-    )
+    ]
+    means = pl.concat([means, *quartiles], how="diagonal_relaxed").with_row_index("order")
+    return means.sort(pl.col("order").min().over("corpus", "system", "task"), maintain_order=True).drop("order")
 
 
 def category_means(values: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -186,12 +159,11 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
 def titles(values: pl.DataFrame) -> kit.Table:
     """Return table 3: a row for each corpus and system."""
     columns = [f"{task} {name}" for task, name in (*_TITLE_COLUMNS, *itertools.product(TASKS.values(), _FURTHER))]
-    cells = values.with_columns(column=pl.format("{} {}", "task", "measure"))
     note = (
         "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
         f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. {_BRACKETS}"
     )
-    return _table_of_cells("titles", "Titles as queries", values, cells, columns, [note])
+    return _table("titles", "Titles as queries", values, pl.format("{} {}", "task", "measure"), columns, [note])
 
 
 def best_of_titles(values: pl.DataFrame) -> str:
@@ -203,24 +175,19 @@ def best_of_titles(values: pl.DataFrame) -> str:
     return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
-def categories(means: pl.DataFrame, limitations: Sequence[str]) -> kit.Table:
-    """Return table 4: AOP-10 by category (:func:`category_means`)."""
-    cells = means.filter(measure="AOP-10")
+def categories(means: pl.DataFrame, recipe: Recipe) -> Iterator[kit.Table]:
+    """Yield tables 4 and 5: AOP-10 and AOP-20 by category (:func:`category_means`), marked if :data:`OPTIMAL`."""
     note = "A vector is not its own neighbour, so AOP-10 is at most 90% where a neighbour and its original are closest."
-    named_cells, notes = cells.with_columns(column="category"), [f"{note} {_BRACKETS}", *limitations]
-    return _table_of_cells("categories", "AOP-10 by category", cells, named_cells, CATEGORIES, notes)
-
-
-def optimality(by_category: pl.DataFrame, recipe: Recipe) -> kit.Table:
-    """Return table 5: AOP-20 by category (:func:`category_means`), with a mark if it is optimal (:data:`OPTIMAL`)."""
+    of_ten, notes = means.filter(measure="AOP-10"), [f"{note} {_BRACKETS}", *recipe.limitations]
+    yield _table("categories", "AOP-10 by category", of_ten, pl.col("category"), CATEGORIES, notes)
     lows, highs = ({name: ends[end] for name, ends in OPTIMAL.items()} for end in (0, 1))
-    category, means = pl.col("category"), by_category.filter(measure="AOP-20")
-    low, high = category.replace_strict(lows), category.replace_strict(highs)
+    low, high = (pl.col("category").replace_strict(ends) for ends in (lows, highs))
+    means = means.filter(measure="AOP-20")
     means = means.with_columns(optimal=pl.col("value").is_between(low, high, closed="none"))
-    cells = means.with_columns(column="category", marks=pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit("")))
     ranges = ", ".join(f"{category} {low} to {high}" for category, (low, high) in OPTIMAL.items())
     notes = [f"* optimal: {ranges}. {_BRACKETS}", *recipe.limitations]
-    return _table_of_cells("optimality", "AOP-20 by category", means, cells, CATEGORIES, notes)
+    marks = pl.when("optimal").then(pl.lit("*")).otherwise(pl.lit(""))
+    yield _table("optimality", "AOP-20 by category", means, pl.col("category"), CATEGORIES, notes, marks)
 
 
 def by_class(classes: pl.DataFrame, recipe: Recipe) -> kit.Table:
@@ -234,7 +201,7 @@ def by_class(classes: pl.DataFrame, recipe: Recipe) -> kit.Table:
     )  # fmt: skip
 
 
-def counts(corpora: Mapping[str, Artifact]) -> kit.Table:
+def counts(corpora: Mapping[str, kit.Artifact]) -> kit.Table:
     """Return the number of neighbours of each class."""
     frame = pl.concat(
         pl.DataFrame({
@@ -279,8 +246,8 @@ def correlation(
         means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
         brittleness = np.array([100 - means[system] for system in quality])
         columns[f"brittleness, {measure}"] = brittleness
-        value, low, high = rank_correlation(brittleness, precision)
-        result = f"not given: it takes {FEWEST_PAIRS} systems that are not all equal"
+        value, low, high = kit.rank_correlation(brittleness, precision)
+        result = f"not given: it takes {kit.FEWEST_PAIRS} systems that are not all equal"
         if not np.isnan(value):
             result = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_p_value(brittleness, precision, seed):.2f}"
         notes.append(f"Rank correlation of brittleness by {measure} with MAP: {result}.")
@@ -288,9 +255,8 @@ def correlation(
         "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
         f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
     )
-    title = "Brittleness and citation recommendation"
-    shown = {name: f"{{{name}:.1f}}" for name in columns if name != "system"}
-    return kit.table("correlation", title, pl.DataFrame(columns), "{system}", shown, [*notes, *limitations])
+    title, frame = "Brittleness and citation recommendation", pl.DataFrame(columns)
+    return kit.table("correlation", title, frame, "{system}", None, [*notes, *limitations])
 
 
 def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
@@ -310,36 +276,39 @@ def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
 
 def published_tables(recipe: Recipe) -> Iterator[kit.Table]:
     """Yield the paper's figures of the sets that resemble the corpora: tables 3 and 4 of its own."""
-    title_keys = {f"{task} {name}": f"title-queries-{task}.{{}}.{name.lower()}" for task, name in _TITLE_COLUMNS}
-    category_keys = {category: f"aop10.{{}}.{category}" for category in CATEGORIES}
+    title_keys = {f"{task} {name}": (f"title-queries-{task}.{{}}", name.lower()) for task, name in _TITLE_COLUMNS}
+    category_keys = {category: ("aop10.{}", category) for category in CATEGORIES}
+    note = "The paper's figures, in percent, for its sets: other papers than those of the tables here."
     tables = ("titles", "Titles as queries", title_keys), ("categories", "AOP-10 by category", category_keys)
     for name, title, keys in tables:
         rows = [
-            (dataset, system, column, known.published(system).get(key.format(dataset)), None, None)
+            (dataset, system, column, kit.published_figure(system, experiment.format(dataset), measure), None, None)
             for corpus, dataset in recipe.reference.items()
             for system in (_PUBLISHED if corpus in recipe.corpora else ())
-            for column, key in keys.items()
+            for column, (experiment, measure) in keys.items()
         ]
-        frame = pl.DataFrame(rows, _PUBLISHED_SCHEMA, orient="row").drop_nulls("value")
+        schema = dict.fromkeys(("corpus", "system", "column"), pl.String)
+        schema |= dict.fromkeys(("value", "low", "high"), pl.Float64)
+        frame = pl.DataFrame(rows, schema, orient="row").drop_nulls("value").with_columns(pl.col("value") * 100)
         if len(frame):
-            note = "The paper's figures, in percent, for its sets: other papers than those of the tables here."
             title = f"{title}: published figures"
-            yield _table_of_cells(f"{name}-published", title, frame, frame, list(keys), [note])
+            yield _table(f"{name}-published", title, frame, pl.col("column"), list(keys), [note])
 
 
-def _table_of_cells(
-    name: str, title: str, frame: pl.DataFrame, cells: pl.DataFrame, columns: Sequence[str], notes: Sequence[str]
-) -> kit.Table:
-    """Return cells (``corpus``, ``system``, ``column``, ``value``) as a table, corpus by corpus.
+def _table(
+    name: str, title: str, frame: pl.DataFrame, column: pl.Expr, columns: Sequence[str], notes: Sequence[str],
+    marks: pl.Expr | None = None,
+) -> kit.Table:  # fmt: skip
+    """Return figures (``corpus``, ``system``, ``value`` and its interval) as a table, corpus by corpus.
 
-    A value is followed by the ``marks`` of its cell, if any, and by its interval. ``frame`` has the figures of the
-    table.
+    ``column`` is what each stands below, one of ``columns``; ``marks`` follow a value.
     """
-    shown = cells.drop_nulls("value").filter(pl.col("column").is_in(columns))
+    marked = frame.with_columns(column=column, marks=pl.lit("") if marks is None else marks)
+    shown = marked.drop_nulls("value").filter(pl.col("column").is_in(columns))
     corpora, order = (pl.Enum(names) for names in (shown["corpus"].unique(maintain_order=True), columns))
     shown = shown.with_columns(system=pl.format("{} {}", "corpus", "system"))
     systems = pl.Enum(shown.sort(pl.col("corpus").cast(corpora))["system"].unique(maintain_order=True))
     shown = shown.sort(pl.col("system").cast(systems), pl.col("column").cast(order))
     write = kit.figure(scale=1)
-    of_row = {"rows": shown, "across": "{column}"}
-    return kit.table(name, title, frame, ": {system}", lambda row: str(write(row)), notes, **of_row)
+    across = {"rows": shown, "across": "{column}"}
+    return kit.table(name, title, frame, ": {system}", lambda row: str(write(row)), notes, **across)

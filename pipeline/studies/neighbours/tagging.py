@@ -17,21 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core import files
-from pipeline.core.artifact import Artifact
-from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
-from pipeline.core.manifest import Counts
-from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress
-from pipeline.core.resources import Resources
-from pipeline.core.rng import priorities, smallest
-from pipeline.core.settings import Count
-from pipeline.core.task import Inputs, Task
-from pipeline.core.workdir import Workdir
-from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode.aspire import split_sentences
+from pipeline.studies import kit
 
 NOUN, ADJECTIVE, VERB, ADVERB, PRONOUN, DETERMINER, NUMBER, MARK, OTHER = "NJVRPDC.X"
 """One letter for each class of words; a mark is a token without a letter or digit."""
@@ -91,7 +77,7 @@ class Words:
     @functools.cached_property
     def sentences(self) -> list[str]:
         """The sentences (:func:`pipeline.encode.aspire.split_sentences`)."""
-        return split_sentences(self.text)
+        return kit.split_sentences(self.text)
 
     @functools.cached_property
     def phrases(self) -> list[tuple[range, str]]:
@@ -130,27 +116,27 @@ class TagsConfig:
 
     tagger: str
     rules: int = 1
-    papers: Count = field(default="all", metadata=OMIT_DEFAULT)
-    seed: int | None = field(default=None, metadata=OMIT_DEFAULT)
+    papers: kit.Count = field(default="all", metadata=kit.OMIT_DEFAULT)
+    seed: int | None = field(default=None, metadata=kit.OMIT_DEFAULT)
 
 
-def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) -> Task:
+def tags_task(corpus: kit.Artifact, papers: kit.Count = "all", seed: int | None = None) -> kit.Task:
     """Return the task that tags titles and abstracts of a corpus; with a ``seed``, those of drawn papers only."""
     try:
         version = importlib.metadata.version("HanTa")
     except importlib.metadata.PackageNotFoundError as error:
-        raise InputError("the tagger HanTa must be installed", pip_extra("neighbours")) from error
+        raise kit.InputError("the tagger HanTa must be installed", kit.pip_extra("neighbours")) from error
 
-    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
-        reader = Corpus(inputs["corpus"])
+    def run(inputs: kit.Inputs, out: kit.Workdir, resources: kit.Resources) -> kit.Counts:
+        reader = kit.Corpus(inputs["corpus"])
         drawn = None if seed is None else _draw_rows(reader, papers, seed)
         tag_block = functools.partial(_tag_block, inputs["corpus"].path, drawn)
-        with Progress(len(reader), "tag", "papers") as progress:
+        with kit.Progress(len(reader), "tag", "papers") as progress:
             for shard, (start, end) in enumerate(zip(reader.starts[:-1], reader.starts[1:], strict=True)):
                 if not out.done(tags_name(shard)):
                     blocks = [range(first, min(first + _BLOCK, end)) for first in range(start, end, _BLOCK)]
                     tagged = {}
-                    for block, tags in unordered(tag_block, blocks, resources.workers):
+                    for block, tags in kit.unordered(tag_block, blocks, resources.workers):
                         tagged[block.start] = tags
                         progress.add(len(block))
                     in_order = chain.from_iterable(tagged[first] for first in sorted(tagged))
@@ -159,18 +145,18 @@ def tags_task(corpus: Artifact, papers: Count = "all", seed: int | None = None) 
         return _write_phrases(reader, out, drawn)
 
     config = TagsConfig(f"HanTa {version}", papers=papers, seed=seed)
-    return Task("tags", 2, "corpora/tags", corpus.manifest.slug, config, {"corpus": corpus}, run)
+    return kit.Task("tags", 2, "corpora/tags", corpus.manifest.slug, config, {"corpus": corpus}, run)
 
 
-def draw_papers(keys: npt.NDArray[np.uint64], papers: Count, seed: int) -> npt.NDArray[np.int64]:
+def draw_papers(keys: npt.NDArray[np.uint64], papers: kit.Count, seed: int) -> npt.NDArray[np.int64]:
     """Return the positions of the papers whose neighbours are queries, given the keys of originals.
 
     The draw of a smaller number is the start of the draw of a larger one.
     """
-    return smallest(priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
+    return kit.smallest(kit.priorities(keys, seed, "neighbours"), len(keys) if papers == "all" else papers)
 
 
-def _draw_rows(corpus: Corpus, papers: Count, seed: int) -> frozenset[int]:
+def _draw_rows(corpus: kit.Corpus, papers: kit.Count, seed: int) -> frozenset[int]:
     abstracts = (text for shard in range(corpus.shards) for text in corpus.shard(shard).column("abstract").to_pylist())
     english = np.fromiter(map(is_english, abstracts), bool, len(corpus))
     rows = np.flatnonzero(english & (corpus.attributes["title_chars"] > 0))
@@ -178,17 +164,17 @@ def _draw_rows(corpus: Corpus, papers: Count, seed: int) -> frozenset[int]:
 
 
 def _tag_block(corpus: Path, drawn: Collection[int] | None, rows: range) -> list[tuple[str, str] | None]:
-    texts = (text for block in Corpus(Artifact.open(corpus)).texts(np.array(rows)) for text in block)
+    texts = (text for block in kit.Corpus(kit.Artifact.open(corpus)).texts(np.array(rows)) for text in block)
     return [tag_paper(text, drawn is None or row in drawn) for row, text in zip(rows, texts, strict=True)]
 
 
-def _write_phrases(corpus: Corpus, out: Workdir, drawn: Collection[int] | None) -> Counts:
+def _write_phrases(corpus: kit.Corpus, out: kit.Workdir, drawn: Collection[int] | None) -> kit.Counts:
     counts: Counter[str] = Counter()
     abstracts_with: Counter[str] = Counter()
     tagged = 0
     for shard in range(corpus.shards):
         abstracts = corpus.shard(shard).column("abstract").to_pylist()
-        tags = files.read_arrow(out.path / tags_name(shard)).column("abstract").to_pylist()
+        tags = kit.read_arrow(out.path / tags_name(shard)).column("abstract").to_pylist()
         for text, tag_string in zip(abstracts, tags, strict=True):
             tagged += tag_string is not None
             if tag_string is not None and drawn is None:
@@ -214,7 +200,7 @@ def tags_name(shard: int) -> str:
 @functools.lru_cache(maxsize=1)
 def top_phrases(tags: Path) -> frozenset[str]:
     """Return the top half of the noun phrases of a corpus (:data:`PHRASES`)."""
-    return frozenset(Artifact.open(tags).arrow("phrases.arrow").column("phrase").to_pylist())
+    return frozenset(kit.Artifact.open(tags).arrow("phrases.arrow").column("phrase").to_pylist())
 
 
 def tag(text: str) -> str:
@@ -225,14 +211,14 @@ def tag(text: str) -> str:
     other.
     """
     tags: list[str] = []
-    for sentence in split_sentences(text):
+    for sentence in kit.split_sentences(text):
         if words := tokens(sentence):
             tagger_words = [word if len(word) <= _LONGEST else "x" for word in words]
             tags += map(_letter, words, _tagger().tag_sent(tagger_words, taglevel=0))
     return "".join(tags)
 
 
-def tag_paper(text: Text, needed: bool = True) -> tuple[str, str] | None:
+def tag_paper(text: kit.Text, needed: bool = True) -> tuple[str, str] | None:
     """Return the tags of title and abstract, empty unless ``needed``; None without an English abstract."""
     if not is_english(text.abstract):
         return None

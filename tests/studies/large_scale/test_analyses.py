@@ -15,8 +15,6 @@ from pipeline.measure.estimates import Components, components
 from pipeline.measure.inputs import Qrels, RankedRun, query_of
 from pipeline.measure.statistics import interval
 from pipeline.scores.store import Rankings
-from pipeline.scores.tables import Form, cell
-from pipeline.studies.common import share
 from pipeline.studies.kit import in_lists
 from pipeline.studies.large_scale import by_query, leakage
 from tests.builders import made_up_paper, make_corpus, make_pool
@@ -149,13 +147,3 @@ def test_the_audit_finds_what_was_planted(ranked: Rankings, tmp_path: Path) -> N
     assert found["positives alike"].sum() == 1
     with pytest.raises(InputError, match="training list"):
         in_lists([str(tmp_path / "absent")], corpus)
-
-
-def test_shares_have_wilsons_interval() -> None:
-    row = share(3, 20)
-    z, p, n = 1.959964, 3 / 20, 20
-    middle, half = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
-    assert row == pytest.approx((p, (middle - half) / (1 + z**2 / n), (middle + half) / (1 + z**2 / n)), abs=1e-6)
-    assert str(cell(*row)) == "15.0 [5.2, 36.0]"
-    assert cell(*share(0, 0)) is None
-    assert str(cell(0.5, form=Form(1, ".2f"))) == "0.50"

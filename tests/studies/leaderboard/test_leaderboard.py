@@ -21,7 +21,7 @@ import pytest
 from pipeline.api import Workspace
 from pipeline.core.errors import InputError
 from pipeline.core.runner import Runner
-from pipeline.studies.leaderboard import submissions
+from pipeline.studies import submissions
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.stages.making import HERE
 

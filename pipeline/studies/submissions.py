@@ -75,7 +75,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
         InputError: the system is on no such benchmark.
     """
     benchmarks, _ = read_benchmarks(workspace, recipe)
-    scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.systems)
+    scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.names)
     runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
     rows = pl.concat(runs).rows(named=True) if runs else []
     runs_with_pool = [(run, pool) for run in rows if (pool := open_pool(run))]
