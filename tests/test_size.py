@@ -11,7 +11,7 @@ LINES = {
     ".": 488,
     "cli": 3_293,
     "train": 2_296,
-    "studies": 10_322,
+    "studies": 10_126,
     "cluster": 561,
     "scores": 5_200,
     "stages": 3_962,
