@@ -39,10 +39,10 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-lowest quick torture check format bench docs image notebooks clean $(COMMANDS)
+.PHONY: help setup demo test test-all test-lowest quick torture check format bench docs image notebooks clean $(COMMANDS)
 
 help:  ## this list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z ]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z -]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo "Variables are options of the command: $(BIN)/mdcr CMD --help lists them; --min-citations=3 is MIN_CITATIONS=3 here"
 	@echo "Example: make eval CORPUS=openalex FIELD=Medicine SIZE=100k MODEL=bm25,scincl"
@@ -69,11 +69,14 @@ $(VENV)/.bench: $(VENV)/.dev
 demo: $(VENV)/.installed  ## the whole pipeline on 7,233 real papers: corpus, tuning, embedding, search, table, page
 	@$(MDCR) demo
 
-# Lint and types run beside the tests; what they say is printed behind them. Tests of Slurm and Ray wait, hence three workers.
-test quick: $(VENV)/.dev  ## lint, types and tests; quick: modules of every package that take seconds
+# Lint and types run beside the tests; what they say is printed behind them.
+test quick: $(VENV)/.dev  ## lint, types and the tests that take no more than seconds; quick: some of every package
 	@said=$$(mktemp); $(MAKE) --no-print-directory check >$$said 2>&1 & check=$$!; \
-	$(BIN)/pytest $(if $(filter quick,$@),-n 2 -m quick,-n 3); tests=$$?; \
+	$(BIN)/pytest -n 2 -m $(if $(filter quick,$@),quick,"not slow"); tests=$$?; \
 	wait $$check; checked=$$?; cat $$said; rm $$said; exit $$((tests || checked))
+
+test-all: test  ## make test, then the slow tests; three workers, since those of Slurm and Ray wait
+	$(BIN)/pytest -n 3 -m slow
 
 LOWEST := $(or $(TMPDIR),/tmp)/mdcr-lowest
 test-lowest:  ## run tests of the lower packages with the lowest versions of pyproject.toml (transformers 4), beside the package adapters

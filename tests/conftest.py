@@ -83,7 +83,7 @@ _LONG = (
     "faults/test_attacks.py",
     "faults/test_models.py",
 )
-"""The modules that take longest, in this order.
+"""The modules that take longest, in this order; ``make test`` leaves out those that ``make quick`` does not have.
 
 pytest-xdist deals modules out whole, so a long one that begins last would keep a core alone.
 """
@@ -124,7 +124,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {TESTS / name: place for place, name in enumerate(_LONG)}
     items.sort(key=lambda item: places.get(item.path, len(_LONG)))
     for item in items:
-        if item.path in places:
+        if item.path in places.keys() - _QUICK_FILES:
             item.add_marker("slow")
         if item.path in _QUICK_FILES:
             item.add_marker("quick")

@@ -36,7 +36,7 @@ from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.published import check
-from pipeline.scores.render import check_format, render_table
+from pipeline.scores.render import render_table
 from pipeline.scores.store import stored, values
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.chain import Evaluation
@@ -148,10 +148,8 @@ def draws_of(options: argparse.Namespace) -> Draws:
 
 def check_display(options: argparse.Namespace) -> None:
     """Check the options of a table, before anything is made or read for it."""
-    if options.format is not None:
-        check_format(options.format)
-        if options.json:
-            raise InputError("--format cannot be combined with --json", "Give one of them")
+    if options.format is not None and options.json:
+        raise InputError("--format cannot be combined with --json", "Give one of them")
     draws_of(options)
     if options.sort:
         parse_measures(options.sort)
@@ -173,7 +171,7 @@ def print_reports(
             print(as_csv(all_figures), end="")
         return
     for report in reports:
-        print(report.text(output, **terminal()))
+        print(report.text(output, **terminal(), brief=options.brief))
     for row in approximate if output == "terminal" else ():
         print(f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search")
 

@@ -6,25 +6,20 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from pipeline.core.errors import require_known
+from pipeline.core.config import format_count
 from pipeline.exchange.frames import as_csv
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups
 
-FORMATS = ("terminal", "markdown", "csv", "latex")
 
-
-def render_table(table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False) -> str:
-    """Return one table in one of :data:`FORMATS`, as text that ends with a line break."""
+def render_table(
+    table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False, brief: bool = False
+) -> str:
+    """Return a table for a ``terminal``, as ``markdown``, ``csv`` or ``latex`` (``brief``: for a paper)."""
     if output == "terminal":
         return _terminal(table, width, ansi=ansi)
     if output == "csv":
         return as_csv(table.frame)
-    return _latex(table) if output == "latex" else _markdown(table)
-
-
-def check_format(output: str) -> None:
-    """Check that a format is one of :data:`FORMATS`."""
-    require_known(output, FORMATS, f"there is no format {output!r}")
+    return _latex(table, brief=brief) if output == "latex" else _markdown(table)
 
 
 def _markdown(table: Table) -> str:
@@ -144,8 +139,10 @@ def _styled(text: str, value: Value) -> str:
     return text.replace(value.figure, f"{_BOLD}{value.figure}{_PLAIN}", 1)
 
 
-_COLUMNS = 4
-"""Columns with intervals that fit on a page; further columns form blocks below."""
+_COLUMNS, _NARROW = 4, 2
+"""Columns with intervals that fit on a page, where further columns form blocks below, and in one of its columns."""
+_LARGE = re.compile(r"\d{1,3}(?:,\d{3})+|(?<=\{)(?!(?:19|20)\d\d\})\d{4,}(?=\})")
+"""Numbers with commas, and sizes that head columns."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -167,21 +164,25 @@ _ESCAPES = {
 }
 
 
-def _latex(table: Table) -> str:
-    """Return a ``table*`` with its notes; it needs the packages ``booktabs`` and ``xcolor``."""
-    lines = [
-        "% needs the packages booktabs and xcolor",
-        r"\begin{table*}[t]",
-        r"\centering\small",
-        rf"\caption{{{escape_latex(table.title)}}}",
-    ]
-    lines.append(
-        "\n\\par\\medskip\n".join(_tabular(block) for block in blocks(table, [1] * len(table.columns), _COLUMNS))
-    )
-    notes = " \\\\\n".join(escape_latex(note) for note in table.notes)
+def _latex(table: Table, *, brief: bool) -> str:
+    """Return a table with its notes; ``brief``: those that explain marks, the others are comments above it."""
+    shown = [note for note in table.notes if not brief or note.startswith(("Percent", "†", "≈"))]
+    kind = "table" if brief and len(table.columns) <= _NARROW else "table*"
+    lines = ["% needs the packages booktabs and xcolor"]
+    lines += [f"% {note}" for note in table.notes if note not in shown]
+    lines += [rf"\begin{{{kind}}}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]
+    lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(' (')[0].lower())}}}"] if brief else []
+    tabulars = map(_tabular, blocks(table, [1] * len(table.columns), _COLUMNS))
+    notes = (" " if brief else " \\\\\n").join(map(escape_latex, shown)).replace("Bold or *", "Bold")
+    lines.append("\n\\par\\medskip\n".join(tabulars))
     lines.append(r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright" + f"\n{notes}")
-    lines += [r"\end{minipage}", r"\end{table*}"]
-    return "\n".join(lines) + "\n"
+    text = "\n".join([*lines, r"\end{minipage}", rf"\end{{{kind}}}"]) + "\n"
+    return _LARGE.sub(_shortened, text) if brief else text
+
+
+def _shortened(number: re.Match[str]) -> str:
+    count = int(number[0].replace(",", ""))
+    return format_count(round(count, -2 if count < 1_000_000 else -5))
 
 
 def escape_latex(text: str) -> str:

@@ -54,6 +54,7 @@ def manifests(root: Path) -> set[Path]:
     return {made.path / MANIFEST for folder in (POOLS, RANKINGS, SCORES) for made in published(root / folder)}
 
 
+@pytest.mark.slow
 def test_damaged_manifests_of_a_chain_are_repaired_and_others_stop_nothing(own: Path) -> None:
     value = mdcr_json(own, *EVAL)["rows"][0]["value"]
     other = [*EVAL, "--seed", "3"]
@@ -115,6 +116,7 @@ def test_a_damaged_record_of_jobs_stops_no_listing(own: Path, text: str) -> None
     assert f"{record} is damaged" in one_line_error(mdcr(own, "gc", "--delete"))
 
 
+@pytest.mark.slow
 def test_damaged_rankings_and_pools_cost_a_page_its_queries_alone(own: Path) -> None:
     mdcr_json(own, *EVAL, "--model", "lsa,newest")
     figures = mdcr_json(own, "show")["rows"]

@@ -87,7 +87,7 @@ def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
     workspace = api.open(root)
     (pool,) = workspace.pools(year=2019, size=1200, queries=20, seed=5, samples=1)
     for first, second in ((plain, "bm25"), ("bm25:b=0.4,k1=0.9", "bm25:tuned")):
-        (compared,) = mdcr_json(root, "compare", first, second, "--queries", "20")["comparisons"]
+        (compared,) = mdcr_json(root, "compare", first, second, "--queries", "20")["pairs"][:1]
         assert (compared["first"], compared["second"]) == (plain, "bm25")
         assert len(workspace.most_different(pool, first, second, most=1)) == 1
         against = mdcr_json(root, "show", "--baseline", first, "--queries", "20")["rows"]
