@@ -129,9 +129,7 @@ _OF_CHOICE = (
     }
 )
 _CHOSEN = Group("which scores (default: all)", _OF_CHOICE, chooses=True, unset=True)
-_FILES = dataclasses.replace(
-    DISPLAY["format"], kind=str, help="with commas: page, markdown, csv, latex, figures (default: all)"
-)
+_FILES = dataclasses.replace(DISPLAY["format"], kind=str, help="page, markdown, csv, latex, figures (default: all)")
 _COUNTED = _own(some(VARIOUS, "benchmarks measure output"))
 _BENCHMARK = Group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)", BENCHMARK)
 _EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN, _BENCHMARK)

@@ -56,8 +56,7 @@ def submit(options: argparse.Namespace) -> None:
 
 def jobs(options: argparse.Namespace) -> None:
     """Show the jobs of a workspace."""
-    root = read.runner(options).root
-    found = [jobs.describe() for jobs in Jobs.all(root)]
+    found = [jobs.describe() for jobs in Jobs.all(options.root)]
     if options.json:
         print_json({"jobs": found})
         return
@@ -69,6 +68,6 @@ def jobs(options: argparse.Namespace) -> None:
         for job in group["states"]:
             print(f"  job {job['job']} {job['state']}: {job['last']}")
     if found:
-        say(f"tables: at the end of a driver's log in {root / JOBS}, and by mdcr show; pages: mdcr report")
+        say(f"tables: at the end of a driver's log in {options.root / JOBS}, and by mdcr show; pages: mdcr report")
     else:
         say("nothing was submitted from this workspace: mdcr submit --help")

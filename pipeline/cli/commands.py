@@ -90,10 +90,9 @@ def tune(options: argparse.Namespace) -> None:
 
 def _show_grid(root: Path, artifact: Artifact) -> None:
     counts, tuned, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
-    gain = counts["map"] - counts["map_untuned"]
+    gain = f"{100 * (counts['map'] - counts['map_untuned']):+.2f} over k1=0.9, b=0.4, on the queries that chose it"
     note = (
-        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} "
-        f"({100 * gain:+.2f} over k1=0.9, b=0.4, on the queries that it was chosen on); "
+        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({gain}); "
         f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}. "
         f"{_serves(root, artifact)}"
     )

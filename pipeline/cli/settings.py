@@ -62,9 +62,7 @@ SYSTEMS = settings_of(Systems)
 class Display:
     """How scores are shown."""
 
-    format: Literal["terminal", "markdown", "csv", "latex"] | None = setting(
-        None, "terminal (default), markdown, csv or latex"
-    )
+    format: Literal["terminal", "markdown", "csv", "latex"] | None = setting(None, "default: terminal")
     brief: bool = setting(False, "for a paper: what most readers do not need is a comment", goes_with="format=latex")
     baseline: str | None = setting(None, "row to test the others against, by name or label (default: bm25)")
     margin: float | None = setting(

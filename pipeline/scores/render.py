@@ -168,8 +168,7 @@ def _latex(table: Table, *, brief: bool) -> str:
     """Return a table with its notes; ``brief``: those that explain marks, the others are comments above it."""
     shown = [note for note in table.notes if not brief or note.startswith(("Percent", "†", "≈"))]
     kind = "table" if brief and len(table.columns) <= _NARROW else "table*"
-    lines = ["% needs the packages booktabs and xcolor"]
-    lines += [f"% {note}" for note in table.notes if note not in shown]
+    lines = ["% needs the packages booktabs and xcolor", *(f"% {note}" for note in table.notes if note not in shown)]
     lines += [rf"\begin{{{kind}}}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]
     lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(' (')[0].lower())}}}"] if brief else []
     tabulars = map(_tabular, blocks(table, [1] * len(table.columns), _COLUMNS))

@@ -54,7 +54,7 @@ def test_the_grid_is_printed_with_its_best_point(root: Path, printed: str, tunin
     assert (counts["k1"], counts["b"]) == (tuning["grid"]["k1"][i], tuning["grid"]["b"][j])
     text = " ".join(" ".join(lines[head + 3 + len(grid) :]).split())
     assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
-    assert "over k1=0.9, b=0.4, on the queries that it was chosen on); 20 queries" in text
+    assert "over k1=0.9, b=0.4, on the queries that chose it); 20 queries" in text
     assert "bm25 uses these values in test pools of size 1200 or any size without a tuning with the same corpus" in text
     assert "at most 20 queries (tiny-dataset-2019-1.2k-s1-" in text
     more = mdcr(root, "eval", *POOL[:-4], *flags("--queries 21 --seed 5 --samples 1 --model bm25"))
