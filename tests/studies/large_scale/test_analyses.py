@@ -50,14 +50,6 @@ def made_up_run(random: np.random.Generator) -> RankedRun:
     return RankedRun(np.arange(QUERIES + 1) * DEPTH, np.concatenate(rows).astype(np.uint32))
 
 
-def lists(run: RankedRun) -> list[list[int]]:
-    return [run.rows[a:b].tolist() for a, b in zip(run.offsets, run.offsets[1:], strict=False)]
-
-
-def positives(qrels: Qrels) -> list[list[int]]:
-    return [qrels.rows[a:b].tolist() for a, b in zip(qrels.offsets, qrels.offsets[1:], strict=False)]
-
-
 def plain_precision(ranking: list[int], relevant: list[int]) -> float:
     hits = [rank for rank, row in enumerate(ranking, 1) if row in relevant]
     return sum(number / rank for number, rank in enumerate(hits, 1)) / len(relevant)
