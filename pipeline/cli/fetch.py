@@ -16,8 +16,7 @@ from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
 from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
-from pipeline.sources.download import Catalogue, fetch_release
-from pipeline.sources.remote import Remote
+from pipeline.sources.fetch import Catalogue, Remote, fetch_release
 
 
 def fetch(options: argparse.Namespace) -> None:

@@ -103,8 +103,7 @@ def read_parts(release: Release, parts: Sequence[Part], out: Workdir, resources:
 
 def _total(release: Release, parts: Sequence[dict[str, Any]]) -> Batch:
     """Return the counts of the papers; those of abstracts and citations are noted."""
-    total = Batch(read=0)
-    rows: Counter[str] = Counter()
+    total, rows = Batch(read=0), Counter[str]()
     for part in parts:
         counts = Batch(**{name: part[name] for name in vars(total)})
         rows[part["kind"]] += counts.read

@@ -148,57 +148,52 @@ def draw_priorities(keys: Keys, config: PoolConfig) -> Keys:
 
 def _eligible(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> Mask:
     """Return which can be queries, bool: possible and of the year; raise InsufficientDataError if none can."""
-    possible = source.possible(config, prefiltered)
-    eligible: Mask = possible & (source.years == config.year)
+    eligible: Mask = source.possible(config, prefiltered) & (source.years == config.year)
     if not eligible.any():
-        raise _no_query(source.corpus, config, source.noun, source.years[possible])
+        raise _no_query(source, config, prefiltered)
     return eligible
+
+
+def _frequent_years(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> list[tuple[int, int]]:
+    """Return the years of possible queries after the cutoff with their counts, the most frequent first."""
+    years = source.years[source.possible(config, prefiltered)]
+    values, counts = np.unique(years[years > config.cutoff], return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    return list(zip(values[order].tolist(), counts[order].tolist(), strict=True))
 
 
 def _too_few_queries(config: PoolConfig, count: int, source: QuerySource, prefiltered: Mask) -> InsufficientDataError:
     """Return the error that fewer papers or contexts than requested have a positive."""
-    noun, years = source.noun, source.years[source.possible(config, prefiltered)]
-    values, counts = np.unique(years[years > config.cutoff], return_counts=True)
-    best = int(values[np.argmax(counts)]) if len(values) else config.year
-    nearest: dict[str, Any] = {"year": best} if best != config.year and config.split == "test" else {}
-    left = count
-    if config.split == "validation" and config.queries != "all":
+    is_test, left = config.split == "test", count
+    if not is_test and config.queries != "all":
         left = int(config.queries) + count
         left = left - config.validation_queries if config.validation_queries else left // 2
-    nearest |= {"queries": left} if left > 0 else {}
-    name, others = ("queries", "") if config.split == "test" else ("validation-queries", " beyond the test queries")
-    if not count:
-        remedy = "Choose another year or field"
-        if config.split == "validation":
-            remedy = "Give fewer --queries, or the same --validation-queries to mdcr tune and mdcr eval"
-        return InsufficientDataError(f"no {noun} {_of_pool(config)}{others} has a positive", remedy).naming(**nearest)
-    remedy = f"Give --{name}={count} or fewer" + (", or all" if config.split == "test" else "")
-    what = f"{format_count(int(config.drawn))} {name.replace('-', ' ')} requested, but only {count} {noun}s "
-    return InsufficientDataError(f"{what}{_of_pool(config)}{others} have a positive", remedy).naming(**nearest)
+    best = next((year for year, _ in _frequent_years(source, config, prefiltered)), config.year)
+    nearest = {"year": best} if is_test and best != config.year else {}
+    name, others = ("queries", "") if is_test else ("validation-queries", " beyond the test queries")
+    wanted = config.drawn if config.drawn == "all" else format_count(int(config.drawn))
+    return InsufficientDataError(
+        f"{wanted} {name.replace('-', ' ')} requested, but only {count} {source.noun}s {_of_pool(config)}{others} have "
+        "a positive",
+        f"Give --{name}={count} or fewer" if count else "Choose another year or field, or fewer --queries",
+    ).naming(**nearest, **({"queries": left} if left > 0 else {}))
 
 
-def _no_query(corpus: Corpus, config: PoolConfig, paper: str, years: npt.NDArray[Any]) -> InsufficientDataError:
-    """Return the error that no ``paper`` (or context) can be a query; ``years`` are those of possible queries."""
-    what = f"no {paper} {_of_pool(config)} can be a query"
-    if len(years := years[years > config.cutoff]):
-        values, counts = np.unique(years, return_counts=True)
-        frequent = np.sort(np.argsort(-counts, kind="stable")[:5])
-        listed = ", ".join(f"{values[index]} ({counts[index]:,})" for index in frequent)
-        best = int(values[frequent[np.argmax(counts[frequent])]])
-        remedy = f"Choose another --year; most {paper}s are of {listed}"
-        return InsufficientDataError(what, remedy).naming(year=best)
-    of_field = has_field(corpus.attributes["fields"], config.field)
-    if config.field and not of_field.any():
-        return InsufficientDataError(f"no paper of the corpus is in {config.field}", "Choose another field")
-    papers = {name: values[of_field] for name, values in corpus.attributes.items()}
-    dropped, loosened = describe_dropped(prefilter(papers, config.prefilter)[1], config.prefilter)
-    if paper == "paper" and not corpus.attributes["n_outbound"].any():
+def _no_query(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> InsufficientDataError:
+    """Return the error that no paper or context can be a query."""
+    what, attributes = f"no {source.noun} {_of_pool(config)} can be a query", source.corpus.attributes
+    if frequent := _frequent_years(source, config, prefiltered):
+        listed = ", ".join(f"{year} ({count:,})" for year, count in sorted(frequent[:5]))
+        remedy = f"Choose another --year; most {source.noun}s are of {listed}"
+        return InsufficientDataError(what, remedy).naming(year=frequent[0][0])
+    if source.noun == "paper" and not attributes["n_outbound"].any():
         remedy = "Give citation contexts: mdcr corpus --contexts, or queries and judgements: --source beir"
         return InsufficientDataError(f"{what}: no paper has references", remedy)
+    papers = {name: values[has_field(attributes["fields"], config.field)] for name, values in attributes.items()}
+    dropped, loosened = describe_dropped(prefilter(papers, config.prefilter)[1], config.prefilter)
+    remedy = f"Give {loosening(loosened)}" if loosened else "Choose another field"
     if config.cutoff >= 0:
         remedy = "Give an earlier year to --trained-until or --after-cutoff"
-        return InsufficientDataError(f"{what}, nor one of a later year than the training data", remedy)
-    remedy = f"Give {loosening(loosened)}" if loosened else "Choose another field"
     return InsufficientDataError(f"{what}: {', '.join(dropped)}" if dropped else what, remedy).naming(**loosened)
 
 

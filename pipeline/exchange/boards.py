@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,10 +19,9 @@ from pipeline.exchange.cells import (
     mean_of_others,
     numbers_of,
     scale_of,
-    sign_of_name,
 )
 from pipeline.exchange.markup import Grid
-from pipeline.measure.measures import parse_measures
+from pipeline.exchange.names import SUMS, describes, in_our_spelling, is_called, metric_in, sign_of_name
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -63,43 +61,7 @@ _ITEM_WORDS = re.compile(
     r"(?i).*\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b.*"
 )
 
-_SUMS = re.compile(
-    r"(?i)\W*((micro|macro|weighted|geometric|harmonic)[\W_]*)?(all|avg|average|mean|median|overall|total|sum|std|amean|gmean)\b.*"
-)
-
-_NO_ITEM = [
-    re.compile(f"(?i){pattern}")
-    for pattern in (
-        r"(.*[\W_])?(rank(ing)?|avg|average|mean|overall|size|param(eter)?s?|std(err|ev|dev)?|ci|n_?samples|memory|vram|gpus?"
-        r"|co2|co₂|carbon|emissions?|latency|throughput|rtfx?|qps|flops|votes|battles|likes|downloads|prices?)([\W_].*)?",
-        r"(.*[\W_])?(time|date|days|year|costs?|lengths?|n?tokens|version|counts?|samples|epochs?|layers|dim(ension)?s?"
-        r"|window|seconds|secs|speed|ram|energy|kwh|index|position|margin|seed|shots?|id)\W*(\([^)]*\)\W*)?",
-        r"#|n|no\.?|nr\.?|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|(.*[\W_])?num_\w+|.*±.*",
-        r".*[\[(](b|m|k|gb|mb|gib|mib|kg|s|ms|h|\$|€|usd|words?)[\])]\W*",
-    )
-]
-"""Columns of leaderboards that sum up the others or describe the system, by a word of their names, and its place."""
-
-_OF_TOOLS = re.compile(
-    r"(num|gm|set|iprec|relstring|bpref|R[pP]rec|infAP|AP|RR|nDCG|P|R|RBP|ERR|Judged|SetF|Success)\w*([@(].*)?"
-)
-"""Measures of trec_eval and ir_measures that we lack."""
-
-_MEASURES = ("map", "mrr", "ndcg", "ap", "rr", "bpref")
 _DIGITS, _QUERIES = 6, 500
-
-
-def in_our_spelling(metric: str) -> str:
-    """Return the name of a metric in our spelling (``ndcg@10`` for ``nDCG@10``), or unchanged if it is no measure."""
-    return measure_name(metric) or metric
-
-
-def measure_name(text: str) -> str | None:
-    """Return a measure's name in our spelling; None if it is none."""
-    try:
-        return str(parse_measures(text)[0])
-    except InputError:
-        return text if _OF_TOOLS.fullmatch(text) else None
 
 
 class Reading:
@@ -132,12 +94,6 @@ class Reading:
         return not self.items or any(is_called(name, pattern) for pattern in self.items)
 
 
-def is_called(name: str, pattern: str) -> bool:
-    """Return whether a name is a pattern, or matches one with ``*`` and ``?``."""
-    plain = pattern.replace("[", "[[]")
-    return name.strip() == pattern or fnmatch.fnmatchcase(name.strip(), plain)
-
-
 def of_grid(grid: Grid, reading: Reading, name: str) -> pl.DataFrame:
     """Return the values of a table of texts, its header first (:func:`of_table`).
 
@@ -146,14 +102,12 @@ def of_grid(grid: Grid, reading: Reading, name: str) -> pl.DataFrame:
     """
     if len(grid) < 2:
         raise InputError(f"{reading.file} must have a header and rows, got {len(grid)} rows", METHOD)
-    heads, rows = [head.strip() for head in grid[0]], grid[1:]
+    heads, width = [head.strip() for head in grid[0]], len(grid[0])
     if twice := [head for head, count in Counter(heads).items() if count > 1 and head]:
         raise InputError(f"{reading.file} must have each column once, got {min(twice)!r} twice", "Rename one of them")
-    width = len(heads)
-    odd = sum(any(cell.strip() for cell in row[width:]) for row in rows)
-    if odd:
+    rows = [row + [""] * (width - len(row)) for row in grid[1:] if not any(cell.strip() for cell in row[width:])]
+    if odd := len(grid) - 1 - len(rows):
         reading.note(f"{odd} rows have more cells than the {width} columns")
-    rows = [row + [""] * (width - len(row)) for row in rows if not any(cell.strip() for cell in row[width:])]
     columns = {head: [row[index].strip() or None for row in rows] for index, head in enumerate(heads)}
     return of_table(pl.DataFrame(columns, dict.fromkeys(columns, pl.String)), reading, name)
 
@@ -185,7 +139,7 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
     item = found["item"] or found["group"]
     of_roles = [head for role, head in found.items() if head and role != "value"]
     numbers = {head: of for head in frame.columns if head not in of_roles and (of := numbers_of(frame[head]))}
-    others = [head for head in numbers if head != found["value"] and not _describes(head)]
+    others = [head for head in numbers if head != found["value"] and not describes(head)]
     if found["value"] in numbers and item and (found["system"] or found["metric"] or not others):
         values = _long(frame, numbers[str(found["value"])], found, reading, name)
     elif found["system"] and item and frame.columns[0] != item:
@@ -217,31 +171,43 @@ def _long(frame: pl.DataFrame, numbers: Numbers, found: _Roles, reading: Reading
     spelled = {metric: in_our_spelling(metric) for metric in typed["metric"].unique()}
     typed = _without_sums(typed.with_columns(pl.col("metric").replace(spelled)).drop_nulls("value"), reading)
     of_tasks = (found["item"] or "").casefold() not in _QUERY and found["group"] in (None, roles["item"])
-    by_item = of_tasks and typed["item"].n_unique() <= _QUERIES
+    return _scaled(typed, reading, by_item=of_tasks and typed["item"].n_unique() <= _QUERIES)
+
+
+def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.DataFrame:
+    """Return values with scale and sign, decided for each metric and, ``by_item``, each item.
+
+    Then items that describe the system, or are outside of the range of the others, are left out and named.
+    """
     parts = []
-    for part in typed.partition_by("metric", *(["item"] if by_item else []), maintain_order=True):
+    for part in values.partition_by("metric", *(["item"] if by_item else []), maintain_order=True):
         metric, first = part["metric"][0], str(part["item"][0])
         what = first if by_item and metric == MAIN else metric
-        rates = typed.filter(metric=metric) if reading.is_rate(metric) else part  # decided together: small ones are few
-        is_rate = reading.is_rate(what)
-        scale = (
-            FRACTION
-            if metric.startswith(JUDGED)
-            else scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=is_rate)
-        )
-        if not by_item or _is_item(first, reading):
+        rates = (
+            values.filter(metric=metric) if reading.is_rate(metric) else part
+        )  # decided together: small ones are few
+        scale = scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=reading.is_rate(what))
+        scale = FRACTION if metric.startswith(JUDGED) else scale
+        if not by_item or reading.is_named(first) or not describes(first):
             parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(what), pl.Int8)))
+        else:
+            reading.note(f"{first}: no item")
     if not parts:
         raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
-    values = pl.concat(parts).select(*VALUES)
-    return _in_range(values, reading) if by_item else values
+    scaled = pl.concat(parts).select(*VALUES)
+    scales = scaled.select("item", "scale").unique(maintain_order=True)
+    outside = [item for item, scale in scales.iter_rows() if scale == POINTS and not reading.is_named(item)]
+    if not by_item or not outside or scales["item"].n_unique() - len(outside) < 2:
+        return scaled
+    reading.note(f"{', '.join(outside)}: no items")
+    return scaled.filter(~pl.col("item").is_in(outside))
 
 
 def _by_metric(
     frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading, name: str
 ) -> pl.DataFrame:  # fmt: skip
     """Return the values of a table with a row a system and item, and a column for each metric."""
-    left = [head for head in numbers if _describes(head)]
+    left = [head for head in numbers if describes(head)]
     if left:
         reading.note(f"{', '.join(left)}: no metrics")
     parts = []
@@ -278,7 +244,7 @@ def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, readi
             f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}", METHOD
         )
     items = _items_across({head: of for head, of in numbers.items() if head != system}, frame, system, reading)
-    systems, named_metric = _named_apart(frame[system], reading), {head: _metric_in(head) for head in items}
+    systems, named_metric = _named_apart(frame[system], reading), {head: metric_in(head) for head in items}
     if not all(metric for metric, _ in named_metric.values()):
         named_metric = {head: (MAIN, head.strip()) for head in items}
     of_items = {
@@ -289,19 +255,14 @@ def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, readi
         "value": pl.Series([of.values for of, _ in items.values()]),
     }
     values = pl.DataFrame(of_items).with_columns(system=pl.lit(systems).implode()).explode("system", "value")
-    values = values.with_columns(pl.col("value").fill_nan(None)).drop_nulls("system")
-    return _completed(values.filter(~pl.col("system").str.contains(f"^{_SUMS.pattern}$")))
-
-
-def _metric_in(head: str) -> tuple[str, str]:
-    """Return the measure with a cutoff or an old name that a column is called by, and the rest: ``nDCG@10 NQ``."""
-    words = head.split()
-    for place in (0, -1):
-        if words and ("@" in words[place] or words[place].casefold() in _MEASURES):
-            measure = measure_name(words[place])
-            if measure:
-                return measure, " ".join(words[1:] if place == 0 else words[:-1]).strip(" -–:()")
-    return "", head
+    values = values.with_columns(
+        pl.col("value").fill_nan(None), group=pl.lit(""), family=pl.lit(None, pl.String), sample=pl.lit("")
+    )
+    return (
+        values.drop_nulls(["system", "value"])
+        .filter(~pl.col("system").str.contains(f"^{SUMS.pattern}$"))
+        .select(*VALUES)
+    )
 
 
 def _last(pattern: re.Pattern[str], text: str) -> int:
@@ -315,9 +276,7 @@ def _items_down(
 ) -> pl.DataFrame:
     """Return the values of a table with a row an item, and a column a system."""
     group = found["group"] if found["group"] not in (None, item) else None
-    systems = {
-        head: of for head, of in numbers.items() if head not in (item, group) and not _describes(head, sums=True)
-    }
+    systems = {head: of for head, of in numbers.items() if head not in (item, group) and not describes(head, sums=True)}
     if left := [head for head in frame.columns if head not in systems and head not in (item, group, found["family"])]:
         reading.note(f"{', '.join(head or 'unnamed' for head in left)}: no systems")
     for head, of in systems.items():
@@ -329,7 +288,10 @@ def _items_down(
         raise InputError(f"{reading.file} must have a column for each system, {_got(frame)}", METHOD)
     names = frame[item].cast(pl.String).str.strip_chars().str.replace(r"^(\d+)\.0$", "$1")
     family = frame[found["family"]].cast(pl.String) if found["family"] else pl.lit(None, pl.String)
-    facts = pl.select(item=names, group=frame[group].cast(pl.String) if group else pl.lit(""), family=family)
+    facts = pl.select(
+        item=names, group=frame[group].cast(pl.String) if group else pl.lit(""), family=family, sample=pl.lit(""),
+        metric=pl.lit(MAIN),
+    )  # fmt: skip
     values = pl.concat(
         facts.with_columns(
             system=pl.lit(head.strip()), value=pl.Series(of.values, nan_to_null=True), percent=pl.Series(of.percent)
@@ -337,20 +299,8 @@ def _items_down(
         for head, of in systems.items()
     )
     values = _without_sums(values.drop_nulls("value"), reading)
-    of_tasks = (
-        bool(_ITEM_WORDS.fullmatch(item)) and item.casefold() not in _QUERY and values["item"].n_unique() <= _QUERIES
-    )
-    parts = []
-    for part in values.partition_by("item", maintain_order=True) if of_tasks else [values]:
-        first = str(part["item"][0])
-        sign = sign_of_name(first) if of_tasks else 0
-        rates = values if reading.rates else part
-        scale = scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=reading.rates or sign < 0)
-        if not of_tasks or _is_item(first, reading):
-            parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign, pl.Int8)))
-    if not parts:
-        raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
-    return _in_range(_completed(pl.concat(parts)), reading)
+    of_tasks = bool(_ITEM_WORDS.fullmatch(item)) and item.casefold() not in _QUERY
+    return _scaled(values, reading, by_item=of_tasks and values["item"].n_unique() <= _QUERIES)
 
 
 def _items_across(
@@ -360,7 +310,7 @@ def _items_across(
     others = [head for head in frame.columns if head not in numbers and head != system]
     kept = {}
     for head, of in numbers.items():
-        if not reading.is_named(head) and (_describes(head) or not reading.counts(head)):
+        if not reading.is_named(head) and (describes(head) or not reading.counts(head)):
             others += [head] if reading.counts(head) or not reading.items else []
             continue
         if of.problem:
@@ -392,36 +342,10 @@ def _items_across(
     return kept
 
 
-def _describes(head: str, *, sums: bool = False) -> bool:
-    """Return whether the name of a column says that it describes the system, or sums up others."""
-    name = head.strip()
-    if sums:
-        return bool(re.fullmatch(r"(?i)(#|index|unnamed.*|no\.?|rank)?", name))
-    return not name or any(pattern.fullmatch(name) for pattern in _NO_ITEM)
-
-
 def _is_outside(values: Floats, scale: str) -> bool:
     """Return whether a column is outside of the range of fractions and percent, or has -1 for what is unknown."""
     negative = values[values < 0]
     return scale == POINTS or (scale == PERCENT and len(negative) > 0 and bool((negative == -1).all()))
-
-
-def _is_item(name: str, reading: Reading) -> bool:
-    """Return whether the values of a name count as an item's; what describes a system is named."""
-    if reading.is_named(name) or not _describes(name):
-        return True
-    reading.note(f"{name}: no item")
-    return False
-
-
-def _in_range(values: pl.DataFrame, reading: Reading) -> pl.DataFrame:
-    """Return values without items outside of the range of fractions and percent, which are named, if others are in."""
-    scales = values.select("item", "scale").unique(maintain_order=True)
-    outside = [item for item, scale in scales.iter_rows() if scale == POINTS and not reading.is_named(item)]
-    if not outside or scales["item"].n_unique() - len(outside) < 2:
-        return values
-    reading.note(f"{', '.join(outside)}: no items")
-    return values.filter(~pl.col("item").is_in(outside))
 
 
 def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
@@ -437,16 +361,9 @@ def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
     return pl.Series(names, dtype=pl.String)
 
 
-def _completed(values: pl.DataFrame) -> pl.DataFrame:
-    """Return values with all columns."""
-    given = {"group": "", "family": None, "sample": "", "metric": MAIN}
-    new = [pl.lit(value, VALUES[name]).alias(name) for name, value in given.items() if name not in values.columns]
-    return values.with_columns(new).drop_nulls("value").select(pl.col(name).cast(of) for name, of in VALUES.items())
-
-
 def _without_sums(values: pl.DataFrame, reading: Reading) -> pl.DataFrame:
     """Return values without rows that sum up the others, such as the last line of many tables; they are named."""
-    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if _SUMS.fullmatch(item)]
+    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(item)]
     sums = [item for item in sums if not reading.is_named(item)]
     if not sums or len(sums) == values["item"].n_unique():
         return values

@@ -31,15 +31,6 @@ _CELL = re.compile(
 
 _THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
 _DECIMALS = re.compile(r"[+-]?(\d*,\d{1,2}|0?,\d+|\d+,\d{4,})")
-_ERRORS = re.compile(
-    r"(?i)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse)([\W_].*)?|.*[↓⬇].*"
-)
-_GAINS = re.compile(
-    r"(?i)(.*[\W_])?(acc|accuracy|f1|em|map|mrr|ndcg\w*|recall\w*|precision|bleu|rouge\w*|consisten\w*|correct\w*|answer\w*"
-    r"|success|win|pass@?\d*)([\W_].*)?|.*[↑⬆].*"
-)
-
-
 _MOST_PERCENT = 1_000
 """Error rates in percent up to which a column is one."""
 
@@ -100,11 +91,6 @@ def _decimal(texts: Iterable[str]) -> tuple[str, str]:
     first = decimals[0] if decimals else commas[0]
     other = next((text for text in cells if text != first and (text not in decimals or "." in text)), commas[-1])
     return "", f"{first!r} and {other!r}, which do not tell whether a comma is between thousands or before decimals"
-
-
-def sign_of_name(name: str) -> int:
-    """Return -1 if a name says that lower is better (``WER``, ``↓``), 1 that higher is (``Accuracy``), else 0."""
-    return -1 if _ERRORS.fullmatch(name.strip()) else 1 if _GAINS.fullmatch(name.strip()) else 0
 
 
 def scale_of(values: Floats, percent: npt.NDArray[np.bool_], *, may_exceed: bool = False) -> str:

@@ -93,15 +93,15 @@ def read_entries(run: Any, memory: int = MEMORY) -> Entries:
     Raises:
         InputError: it cannot be read, has no entry, or has a score that is not a finite float32 number.
     """
-    rows, locate_row, may_be_ranks = read_triples(run, RUN, memory)
+    triples = read_triples(run, RUN, memory)
     ids, queries, documents = dict[str, str](), list[str](), list[str]()
     scores, numbers = array("d"), array("q")
-    for number, query, document, score in rows:
+    for number, query, document, score in triples.rows:
         numbers.append(number)
         queries.append(ids.setdefault(query, query))  # one string object for each distinct id
         documents.append(ids.setdefault(document, document))
         if isinstance(score, bool) or not isinstance(score, Real):
-            what = f"{locate_row(number, query, document)}: the score must be a number, got {score!r:.60}"
+            what = f"{triples.locate(number, query, document)}: the score must be a number, got {score!r:.60}"
             raise InputError(what, "Write the run again")
         scores.append(_float(score))
     if not scores:
@@ -109,7 +109,7 @@ def read_entries(run: Any, memory: int = MEMORY) -> Entries:
         raise InputError(what, "Write the run again")
 
     def locate(entry: int) -> str:
-        return locate_row(numbers[entry], queries[entry], documents[entry])
+        return triples.locate(numbers[entry], queries[entry], documents[entry])
 
     values = np.asarray(scores, np.float64) + 0.0  # no negative zero
     with np.errstate(over="ignore"):
@@ -119,7 +119,7 @@ def read_entries(run: Any, memory: int = MEMORY) -> Entries:
             f"{locate(int(bad[0]))}: a score must be a finite float32 number (bad scores: {len(bad):,})",
             "Remove the entry, or give it a finite score",
         )
-    return Entries(queries, documents, _by_rank(run, queries, values) if may_be_ranks else values, locate)
+    return Entries(queries, documents, _by_rank(run, queries, values) if triples.may_be_ranks else values, locate)
 
 
 def _float(value: Real) -> float:

@@ -1,13 +1,9 @@
-"""Tables of texts: separated values, Markdown and LaTeX, as lists of cells a row, the header first."""
+"""Tables of Markdown and LaTeX, as lists of cells a row, the header first."""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections import Counter
 from collections.abc import Iterator
-
-from pipeline.sources.content import MAX_LINE
 
 Grid = list[list[str]]
 
@@ -28,36 +24,6 @@ _SYMBOLS = {
     "\\%": "%", "\\&": "&", "\\_": "_", "\\#": "#", "\\pm": "±", "\\downarrow": "↓", "\\uparrow": "↑",
     "\\rightarrow": "→", "\\dagger": "†", "\\ddagger": "‡", "\\,": "", "\\ ": " ", "~": " ", "$": "", "\\\\": " ",
 }  # fmt: skip
-
-
-def separated(text: str, separators: str) -> tuple[Grid, int]:
-    """Return the rows of separated values, and the number of title rows that were left out above.
-
-    The separator is the one that gives the most lines the same number of cells, more than one; the header is the first
-    row that fills as many columns as most.
-    """
-    lines = [line for line in text.splitlines() if line.strip()]
-    kept = [line for line in lines if not re.match(r"sep=.\s*$", line)]
-    csv.field_size_limit(MAX_LINE)
-
-    def rows(separator: str, most: int | None = None) -> Grid:
-        quoted = separator != "\t" or all(line.count('"') % 2 == 0 for line in kept)
-        quote = '"' if quoted else None
-        return [*csv.reader(kept[:most], delimiter=separator, skipinitialspace=True, quotechar=quote)]
-
-    def fit(separator: str) -> tuple[int, int]:
-        widths = Counter(len(row) - 1 for row in rows(separator, 2000))
-        widths.pop(0, None)
-        width, lines_of = max(widths.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
-        return lines_of, width
-
-    grid = rows(max(separators, key=fit))
-    filled = [sum(bool(cell.strip()) for cell in row) for row in grid]
-    usual = Counter(map(len, grid)).most_common(1)[0][0] if grid else 0
-    start = next((n for n, row in enumerate(grid) if filled[n] >= 2 and len(row) >= usual and filled[n] * 2 > usual), 0)
-    body = [row for row in grid[start + 1 :] if row and any(row) and not row[0].startswith("# ")]
-    titles = [row for row in grid[:start] if not row[0].startswith("#")]
-    return grid[start : start + 1] + body, len(titles)
 
 
 def markdown(text: str) -> Iterator[Grid]:

@@ -19,14 +19,18 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.exchange import markup
-from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, measure_name, of_grid, of_table
+from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, of_grid, of_table
 from pipeline.exchange.entries import name_of, read_entries
+from pipeline.exchange.names import in_our_spelling, measure_name
 from pipeline.exchange.qrels import HUB, Judged, Run, judged
+from pipeline.sources.base import check_inside
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
-from pipeline.sources.tables import SEPARATORS
+from pipeline.sources.records import Tally
+from pipeline.sources.tables import SEPARATORS, open_table
 from pipeline.sources.triples import PREDICTIONS, splits_of
 
 _BESIDE = "model_meta.json"
@@ -74,7 +78,8 @@ class _Reader:
     def take(self, path: Path, given: Sequence[Path], *, is_qrels: bool) -> None:
         """Read a file; one that is no result is named."""
         try:
-            _check_inside(path, given)
+            if path not in given:
+                check_inside(path, given)
             kind = self._qrels(path) if is_qrels else self._recognise(path)
             self.kinds[kind] += bool(kind)
             self.read.append(path)
@@ -136,10 +141,12 @@ class _Reader:
         self.frames.append(of_table(frame, self._reading(path), name_of(path)))
         return "table"
 
-    def _table(self, path: Path, text: str) -> str:
-        grid, above = markup.separated(text, SEPARATORS)
-        if above:
-            self.skip(Path(path.name), f"{above} lines above the header")
+    def _table(self, path: Path) -> str:
+        tally = Tally(path)
+        names, _, rows = open_table(tally)
+        grid = [names or [], *(cells for _, cells in rows)]
+        for reason, count in tally.dropped.items():
+            self.skip(Path(path.name), f"{counted(count, 'row')} cannot be read ({reason})")
         self.frames.append(of_grid(grid, self._reading(path), name_of(path)))
         return "table"
 
@@ -169,25 +176,24 @@ class _Reader:
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
         words = lines[0].split() if lines else []
         if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;|]+([,;|]).*\1", lines[0]):
-            return self._table(path, text)
+            return self._table(path)
         if len(words) == 6 and _number(words[4]) is not None:
             return self._run(path)
-        if len(words) == 4 and _number(words[3]) is not None:
-            return self._qrels(path)
-        if len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid"):
+        has_header = len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid")
+        if has_header or (len(words) == 4 and _number(words[3]) is not None):
             return self._qrels(path)
         if len(words) == 3 and (measure_name(words[0]) or words[0] == "runid"):
-            self.frames.append(framed(_of_queries(path, lines, metric=0, query=1)))
+            self.frames.append(_of_tool(path, ((of[0], of[1], of[2]) for of in map(str.split, lines) if len(of) == 3)))
             return "values of trec_eval"
         if len(words) == 3 and measure_name(words[1]):
-            self.frames.append(framed(_of_queries(path, lines, metric=1, query=0)))
+            self.frames.append(_of_tool(path, ((of[1], of[0], of[2]) for of in map(str.split, lines) if len(of) == 3)))
             return "values of ir_measures"
         if any(separator in lines[0] or separator in lines[-1] for separator in SEPARATORS):
-            return self._table(path, text)
+            return self._table(path)
         raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
 
     def _json(self, path: Path, text: str) -> str:
-        if (len(text) + 20 * sum(map(text.count, "[{,"))) * 2 > self.memory or len(text) * 2 > self.memory:
+        if (len(text) + 20 * sum(map(text.count, "[{,"))) * 2 > self.memory:
             self._refuse(path)
         try:
             content = json.loads(text)
@@ -197,10 +203,6 @@ class _Reader:
             content = content["data"]
         if isinstance(content, list):
             return self._frame(path, _of_records(content))
-        if content.keys() >= {"columns", "index", "data"}:  # orient="split"
-            columns = ["", *map(str, content["columns"])]
-            rows = [[key, *row] for key, row in zip(content["index"], content["data"], strict=True)]
-            return self._frame(path, _of_records([dict(zip(columns, row, strict=True)) for row in rows]))
         if PREDICTIONS in content:
             self.runs += _of_predictions(path, content)
             return "run"
@@ -216,14 +218,10 @@ class _Reader:
         inner = dict.fromkeys(name for of in content.values() for name in of)
         leaves = [value for of in content.values() for value in of.values()]
         if all(map(measure_name, content)):
-            self.frames.append(
-                framed(_of_scores(path, {(m, q): v for m, of in content.items() for q, v in of.items()}))
-            )
+            self.frames.append(_of_tool(path, ((m, q, v) for m, of in content.items() for q, v in of.items())))
             return "values of ranx"
         if all(map(measure_name, inner)):
-            self.frames.append(
-                framed(_of_scores(path, {(m, q): v for q, of in content.items() for m, v in of.items()}))
-            )
+            self.frames.append(_of_tool(path, ((m, q, v) for q, of in content.items() for m, v in of.items())))
             return "values of pytrec_eval"
         if all(isinstance(value, int | float) or value is None for value in leaves):
             self.nested.append((path, content))
@@ -313,16 +311,6 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
         )
 
 
-def _check_inside(path: Path, given: Sequence[Path]) -> None:
-    """Raise InputError for a link out of the folders that were given; the cache of huggingface_hub has such links."""
-    if not path.is_symlink() or path in given:
-        return
-    homes = [*given, *(folder.parents[1] / "blobs" for folder in given if folder.parent.name == "snapshots")]
-    target = files.resolved(path)
-    if not any(target.is_relative_to(files.resolved(home)) for home in homes):
-        raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
-
-
 def _number(text: str) -> float | None:
     try:
         return float(text)
@@ -330,23 +318,10 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _of_queries(path: Path, lines: Iterable[str], metric: int, query: int) -> Iterator[Row]:
-    """Yield the values of ``trec_eval -q`` or ``ir_measures -q``; texts that trec_eval prints are left out."""
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        name = words[metric] if len(words) == 3 else "runid"
-        if name.startswith(("num_", "relstring", "runid")) or words[query] == "all":
-            continue
-        value = _number(words[2])
-        if value is None:
-            raise InputError(f"{path}:{number} must end in a number, got {line!r:.60}", "Write it again")
-        yield name_of(path), "", words[query], None, "", measure_name(name) or name, value
-
-
-def _of_scores(path: Path, scores: Mapping[tuple[str, str], Any]) -> Iterator[Row]:
-    for (metric, query), value in scores.items():
-        if not metric.startswith(("num_", "relstring", "runid")) and query != "all":
-            yield name_of(path), "", str(query), None, "", measure_name(metric) or metric, float(value)
+def _of_tool(path: Path, values: Iterable[tuple[str, str, Any]]) -> pl.DataFrame:
+    """Return the values (metric, query, value) of a tool that evaluates, without its sums, counts and texts."""
+    of_queries = (of for of in values if not of[0].startswith(("num_", "relstring", "runid")) and of[1] != "all")
+    return framed((name_of(path), "", query, None, "", in_our_spelling(of), float(n)) for of, query, n in of_queries)
 
 
 def _share(content: Mapping[str, Mapping[str, Any]]) -> float:

@@ -256,6 +256,14 @@ def check_files(paths: Iterable[Path]) -> None:
             raise InputError(f"{path} is not a file ({kind})", remedy)
 
 
+def check_inside(path: Path, folders: Iterable[Path]) -> None:
+    """Raise InputError for a link out of folders; the cache of huggingface_hub has links into ``blobs``."""
+    homes = [home for at in folders for home in (at, at.parents[1] / "blobs" if at.parent.name == "snapshots" else at)]
+    target = files.resolved(path)
+    if path.is_symlink() and not any(target.is_relative_to(files.resolved(home)) for home in homes):
+        raise InputError(f"{path} must stay in its folder, got a link to {target}", "Copy the file into the folder")
+
+
 def check_finished(folder: Path) -> None:
     """Raise InputError if the release in a folder is being fetched, or its fetch was killed."""
     if (folder / UNFINISHED).exists():

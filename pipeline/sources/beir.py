@@ -12,9 +12,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
-
-import msgspec
+from typing import Any, TypeVar
 
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say, warn
@@ -24,8 +22,8 @@ from pipeline.sources.base import QuerySet, find_files, fingerprint
 from pipeline.sources.content import read_pairs
 from pipeline.sources.documents import first_record
 from pipeline.sources.judgements import judged_queries, read_judgements
-from pipeline.sources.papers import FileRelease, Paper, papers_of
-from pipeline.sources.records import StrictTally, Tally, read_records
+from pipeline.sources.papers import Document, FileRelease, Paper, papers_of
+from pipeline.sources.records import StrictTally, Tally, converted, read_records
 from pipeline.sources.tables import open_table
 from pipeline.sources.triples import DOCUMENT, QUERY
 
@@ -65,7 +63,8 @@ class Beir(FileRelease, options.Beir):
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
         paths += [self._exclusions_path] * self._exclusions_path.is_file()
         identity = {"files": fingerprint(paths, self.folder), "split": self.judged}
-        keys = sorted({name for path in paths[:2] for name in _keys(path)} - {"_id", "text", ""})
+        firsts = [first_record(path) for path in paths[:2]]
+        keys = sorted({_first(record, names) for record in firsts for names in (_IDS, _BODIES)} - {"_id", "text", ""})
         identity |= {"keys": keys} if keys else {}
         name = re.sub(r"[-_ ]", "", self.folder.resolve().name.casefold())
         return {**identity, "ignore_identical_ids": True} if name in IGNORE_IDENTICAL else identity
@@ -115,20 +114,13 @@ def _query_texts(judged: set[str], tally: Tally) -> Iterator[tuple[str, str]]:
     strict = StrictTally(tally.path, "query")
     for query in _texts(strict):
         tally.line = strict.line
-        if not query.id:
+        query_id = "" if query.id is None else str(query.id)
+        if not query_id:
             strict.drop("no_query_id")
-        elif query.id in judged:
-            yield query.id, normalise(tally.cut(query.text))
+        elif query_id in judged:
+            yield query_id, normalise(tally.cut(query.whole))
         else:
             tally.drop_expected("query_not_judged")
-
-
-class Document(NamedTuple):
-    """A document or a query."""
-
-    id: str | None
-    title: str | None
-    text: str | None
 
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -147,24 +139,6 @@ def _keep_first(rows: Iterable[tuple[_Key, _Value]], kind: str, label: str, tall
     return values
 
 
-class _Text(msgspec.Struct):
-    """A document or a query; of the keys of ids and of texts the first one that is there counts."""
-
-    _id: str | int | None = None
-    id: str | int | None = None
-    doc_id: str | int | None = None
-    docno: str | int | None = None
-    docid: str | int | None = None
-    query_id: str | int | None = None
-    qid: str | int | None = None
-    title: str | None = None
-    text: str | list[str] | None = None
-    contents: str | list[str] | None = None
-    abstract: str | list[str] | None = None
-    body: str | list[str] | None = None
-    query: str | list[str] | None = None
-
-
 _IDS = ("_id", "id", "doc_id", "docno", "docid", "query_id", "qid")
 _BODIES = ("text", "contents", "abstract", "body", "query")
 """Keys of ids and of texts, the first ones first."""
@@ -177,13 +151,12 @@ def _texts(tally: Tally) -> Iterator[Document]:
         InputError: no record has an id, or none a text.
     """
     read, used = 0, dict[str, None]()
-    records = _rows(tally) if ".tsv" in tally.path.suffixes else read_records(_Text, tally)
+    records = _rows(tally) if ".tsv" in tally.path.suffixes else read_records(dict[str, Any], tally)
     for read, record in enumerate(records, 1):  # noqa: B007  # counts the records
-        identifier, name = _first(record, _IDS)
-        text, body = _first(record, _BODIES)
+        name, body = (_first(record, names) for names in (_IDS, _BODIES))
         used.update(dict.fromkeys((name, body)))
-        text = " ".join(text) if isinstance(text, list) else text
-        yield Document(None if identifier is None else str(identifier), record.title, text)
+        values = {"id": record.get(name), "title": record.get("title"), "text": record.get(body)}
+        yield from converted([values], Document, tally)
     found = {*first_record(tally.path)}
     lacking = [keys for keys in (_IDS, _BODIES) if read and not used.keys() & {*keys}]
     if lacking and found and not (lacking == [_BODIES] and found <= {*_IDS, *_BODIES, "title", "metadata"}):
@@ -197,23 +170,17 @@ def _texts(tally: Tally) -> Iterator[Document]:
         warn(f"{tally.path.name} has titles alone, without texts")
 
 
-def _keys(path: Path) -> list[str]:
-    """Return the keys of id and text that the first record of a file has."""
-    found = first_record(path)
-    return [next((name for name in names if found.get(name) is not None), "") for names in (_IDS, _BODIES)]
+def _first(record: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the first name that has a value; empty without any."""
+    return next((name for name in names if record.get(name) is not None), "")
 
 
-def _first(record: _Text, names: Sequence[str]) -> tuple[Any, str]:
-    """Return the first value that is there, and its name."""
-    return next(((value, name) for name in names if (value := getattr(record, name)) is not None), (None, ""))
-
-
-def _rows(tally: Tally) -> Iterator[_Text]:
+def _rows(tally: Tally) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table: id and text, or id, title and text; a header is recognised by its first name."""
     names = (*_IDS, *QUERY[:-1], *DOCUMENT[:-1])
     table = open_table(tally, lambda first: first[0].casefold() in names, header=False)
     for tally.line, cells in table.rows:
         if len(cells) in (2, 3):
-            yield _Text(cells[0], title=cells[1] if len(cells) == 3 else None, text=cells[-1])
+            yield {"_id": cells[0], "title": cells[1] if len(cells) == 3 else None, "text": cells[-1]}
         else:
             tally.drop("bad_columns", " ".join(cells))

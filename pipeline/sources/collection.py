@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.core.config import counted
 from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say, warn
@@ -58,17 +60,31 @@ class JsonLines(FileRelease, Gzipped):
         if self.folder.is_file():
             return super().files()
         for below, patterns in itertools.product(("", "**/"), filter(None, (self.patterns, self.others))):
-            if any(next(self.folder.glob(below + pattern), None) for pattern in patterns):
-                paths = find_files(self.folder, [below + pattern for pattern in patterns], self.contents)
-                if shown := [path for path in paths if not _is_hidden(path.relative_to(self.folder))]:
-                    return shown
+            if shown := self._shown(below, patterns):
+                deeper = self._shown("**/", patterns) - shown
+                if not below and deeper:
+                    warn(
+                        f"left out: {counted(len(deeper), 'file')} in folders below {self.folder}, first {min(deeper)}"
+                    )
+                found = find_files(self.folder, [below + pattern for pattern in patterns], self.contents)
+                return [path for path in found if path in shown]
         return find_files(self.folder, (*self.patterns, *self.others), self.contents)
+
+    def _shown(self, below: str, patterns: Sequence[str]) -> set[Path]:
+        found = (path for pattern in patterns for path in self.folder.glob(below + pattern))
+        return {path for path in found if not _is_hidden(path.relative_to(self.folder)) and path.name[0] != "."}
 
     def parts(self) -> Sequence[str]:
         """Return the files, after deciding once for all processes how lists that are texts are written."""
-        if self._has_written_lists():
+        if self._has_written_lists() or isinstance(self._first_references(), str):
             _ = self.lists
         return super().parts()
+
+    def _first_references(self) -> Any:
+        """Return the first references that are given within :data:`_BLOCK` records; None without any."""
+        records = itertools.islice(self._records(Tally(self.files()[0], self, of_papers=True)), _BLOCK)
+        with suppress(InputError):  # the reader of the records says what is wrong
+            return next(filter(None, (_lookup(record, self.names["references"]) for record in records)), None)
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums, the mapping and the settings, and whether lists are known to be texts."""
@@ -121,21 +137,19 @@ class JsonLines(FileRelease, Gzipped):
         return f"{nearest(self.names['paper_id'], sorted(keys)).rstrip('?')}; use --columns{self.by_number}"
 
     def refuse_untitled(self) -> None:
-        """Raise InputError, which names the columns that the first record has."""
+        """Raise InputError, which names the columns that the first record has, those of an object with a dot."""
+        path = self.files()[0]
+        parquet = path.suffix == ".parquet"
+        tally = Tally(path, self, of_papers=True)
+        first = next(read_columns(open_parquet(path).schema_arrow.names, tally) if parquet else self._records(tally))
+        names = (
+            [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else [key] for key, value in first.items()
+        )
         raise InputError(
             f"no record of {self.folder} has a title in {self.names['title']!r}; the first has "
-            f"{_listed(self._own_names())}",
+            f"{_listed([*itertools.chain.from_iterable(names)])}",
             "Name the one with the title: --columns=title=NAME",
         )
-
-    def _own_names(self) -> list[str]:
-        """Return the names in the first record, those of an object with a dot."""
-        first = next(record for path in self.files() for record in self._records(Tally(path, self, of_papers=True)))
-        return [
-            f"{key}.{name}" if name else key
-            for key, value in first.items()
-            for name in (value if isinstance(value, Mapping) else [""])
-        ]
 
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         return read_records(dict[str, Any], tally)
@@ -235,11 +249,6 @@ class ParquetFiles(JsonLines):
     others: ClassVar[Sequence[str]] = ()
     contents = "parquet files"
 
-    def _own_names(self) -> list[str]:
-        """Return the names of the columns, those of a struct with a dot."""
-        names: list[str] = open_parquet(self.files()[0]).schema_arrow.empty_table().flatten().column_names
-        return names
-
     def _has_written_lists(self) -> bool:
         schema = open_parquet(self.files()[0]).schema_arrow
         name = self.names["references"]
@@ -248,16 +257,12 @@ class ParquetFiles(JsonLines):
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         names = open_parquet(tally.path).schema_arrow.names
         paper_id = self.names["paper_id"]
-        found = {*names, *self._folder_columns(tally.path)}
-        if paper_id not in found and paper_id.partition(".")[0] not in found:
+        if not {paper_id, paper_id.partition(".")[0]} & {*names, *self._folder_columns(tally.path)}:
             raise InputError(f"{tally.path} has no column {paper_id!r}, but {_listed(names)}", nearest(paper_id, names))
-        mapped = {
-            ".".join(steps[:end])
-            for name in COLUMNS
-            for steps in [self.names[name].split(".")]
-            for end in range(1, len(steps) + 1)
-        }
-        return read_columns([name for name in names if name in mapped], tally)
+        mapped = [self.names[name] for name in COLUMNS]
+        return read_columns(
+            [name for name in names if any(f"{path}.".startswith(f"{name}.") for path in mapped)], tally
+        )
 
 
 @dataclass(frozen=True)

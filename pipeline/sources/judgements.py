@@ -50,11 +50,11 @@ def read_judgements(qrels: Any, *, blank: bool = False, words: Mapping[str, int]
     Raises:
         InputError: the file cannot be read, or a line or a grade is malformed.
     """
-    rows, locate, _ = read_triples(qrels, QRELS)
-    for number, query, document, grade in rows:
+    triples = read_triples(qrels, QRELS)
+    for number, query, document, grade in triples.rows:
         if not blank or (grade is not None and str(grade).strip()):
             known = (words or {}).get(str(grade).strip().casefold(), grade)
-            yield number, (query, document), _grade_of(known, locate(number, query, document))
+            yield number, (query, document), _grade_of(known, triples.locate(number, query, document))
 
 
 def _grade_of(value: Any, place: str) -> int:

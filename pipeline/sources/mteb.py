@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import httpx
-import msgspec
 import pyarrow as pa
 import yaml
 
@@ -23,11 +22,10 @@ from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources import options
-from pipeline.sources.base import QuerySet, check_files, check_finished, fingerprint
-from pipeline.sources.download import RECORD, Catalogue
-from pipeline.sources.hub import Hub
+from pipeline.sources.base import QuerySet, check_files, check_finished, check_inside, fingerprint
+from pipeline.sources.fetch import RECORD, Catalogue, Hub
 from pipeline.sources.judgements import judged_queries, read_judgements
-from pipeline.sources.papers import FileRelease, Paper, papers_of
+from pipeline.sources.papers import Document, FileRelease, Paper, papers_of
 from pipeline.sources.records import Tally, converted, numbered
 from pipeline.sources.triples import id_of
 
@@ -50,12 +48,6 @@ _PART = "documents"
 _CARD = "README.md"
 _MAX_PATTERN, _MAX_STARS = 200, 8
 """Maximum characters and stars of a pattern of files: each star multiplies what is compared."""
-
-
-class _Document(msgspec.Struct):
-    id: str | int | None = None
-    title: str | None = None
-    text: str | None = None
 
 
 def task_names(text: str) -> list[str]:
@@ -116,11 +108,8 @@ class Mteb(FileRelease, options.Mteb):
         check_files(paths)
         if not paths:
             raise InputError(f"{self.folder} holds no data of {self.task}", f"mdcr fetch mteb --task {self.task}")
-        folder = files.resolved(self.folder)
-        homes = [folder, *([folder.parents[1] / "blobs"] if folder.parent.name == "snapshots" else [])]  # of the hub
         for path in paths:
-            if path.is_symlink() and not any(files.resolved(path).is_relative_to(home) for home in homes):
-                raise InputError(f"{path} must stay in its folder, got a link to {files.resolved(path)}", _COPY)
+            check_inside(path, [files.resolved(self.folder)])
         _check_card(self.folder)
         return paths
 
@@ -140,7 +129,7 @@ class Mteb(FileRelease, options.Mteb):
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the documents as papers without year, field or references."""
-        return papers_of(converted(numbered(self._data()["corpus"], tally), _Document, tally))
+        return papers_of(converted(numbered(self._data()["corpus"], tally), Document, tally))
 
     def queries(self) -> QuerySet | None:
         """Return the judged queries, with instructions appended, their judgements and their candidate lists.
@@ -200,7 +189,6 @@ _REFUSALS = (
     *(pa.ArrowException, yaml.YAMLError),
 )
 """What the packages mteb and datasets raise for data of another shape, beside their own errors."""
-_COPY = "Copy the file into the folder, or fetch the data set again"
 
 
 def _check_card(folder: Path) -> None:
@@ -217,27 +205,26 @@ def _check_card(folder: Path) -> None:
         return
     try:
         configurations = DatasetCard.load(card, ignore_metadata_errors=False).data.get("configs") or []
-        patterns = [text for entry in configurations for text in _patterns(entry)]
+        names = ("data_files", "data_dir")
+        patterns = [text for entry in configurations for name in names for text in _texts(entry.get(name))]
     except (*_REFUSALS, RecursionError) as error:
         raise InputError(f"{card} cannot be read ({str(error)[:200]})", "Fetch the data set again") from error
     for text in patterns:
         path = PurePosixPath(text)
         hidden = path.is_absolute() or any(name.startswith(".") for name in path.parts) or {*":\\"} & {*text}
         if hidden or len(text) > _MAX_PATTERN or text.count("*") > _MAX_STARS or not text.isprintable():
-            raise InputError(f"{card} must name files below its folder, got {text[:80]!r}", _COPY)
+            raise InputError(f"{card} must name files below its folder, got {text[:80]!r}", "Fetch the data set again")
 
 
-def _patterns(entry: Any) -> Iterator[str]:
-    """Yield the paths and patterns of files of a configuration: texts, lists of texts, or of splits with ``path``."""
-    found = [(entry.get("data_files"), 0), (entry.get("data_dir"), 0)]
-    while found:
-        value, depth = found.pop()
-        if depth > 3:  # a list of splits with lists of paths
+def _texts(value: Any, depth: int = 4) -> Iterator[str]:
+    """Yield the texts in lists and mappings: paths and patterns of files, and names of splits."""
+    if isinstance(value, list | dict):
+        if not depth:  # below a list of splits with lists of paths; aliases of YAML may have no end
             raise ValueError("its lists of files are nested")
-        if isinstance(value, list | dict):
-            found += [(item, depth + 1) for item in (value.values() if isinstance(value, dict) else value)]
-        elif value is not None:
-            yield str(value)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item, depth - 1)
+    elif value is not None:
+        yield str(value)
 
 
 def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -> None:
@@ -274,10 +261,6 @@ def task_qrels(task: str, subset: str, split: str, folder: Path | None = None) -
 def _held(dataset: str, revision: str, task: str) -> Path:
     """Return the copy of a data set in the cache of huggingface_hub, after it was fetched if it wasn't there."""
     hub = optional("huggingface_hub", f"task {task}")
-    try:
-        return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision, local_files_only=True))
-    except hub.errors.LocalEntryNotFoundError:
-        pass
     try:
         return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision))
     except (OSError, ValueError, httpx.HTTPError) as error:

@@ -5,30 +5,19 @@ from __future__ import annotations
 import functools
 import glob
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from pipeline.core.config import counted
-from pipeline.core.errors import CorruptError, InputError, require_known
+from pipeline.core.errors import CorruptError, InputError, StageError, require_known
 from pipeline.core.progress import warn
 from pipeline.sources.base import check_files, check_finished, find_files
-from pipeline.sources.download import Catalogue
-from pipeline.sources.remote import (
-    SECONDS,
-    STORE,
-    Remote,
-    endpoint_of,
-    plain_name,
-    public_url,
-    reported,
-    within,
-    write_object,
-)
+from pipeline.sources.fetch import Catalogue, Remote, ask, endpoint_of, plain_name, public_url, reason_of, within
 
 FORMATS = {
     "jsonl": (("data/jsonl/works",), ()),
@@ -183,46 +172,42 @@ def catalogue(kind: str, endpoint: str = ENDPOINT) -> Catalogue:
         InputError: the bucket has no such works.
         StageError: the bucket cannot be reached, or refuses.
     """
-    from obstore.store import S3Store
-
     require_known(kind, FORMATS, f"there is no format {kind!r} of the snapshot")
-    bucket = S3Store(
-        "openalex",
-        endpoint=endpoint_of(endpoint),
-        virtual_hosted_style_request=True,  # the address has the bucket's name
-        skip_signature=True,
-        region="us-east-1",
-        **STORE,
-    )
-    works, merged = (_first_listed(bucket, folders) for folders in FORMATS[kind])
+    endpoint = endpoint_of(endpoint)
+    works, merged = (_first_listed(endpoint, folders) for folders in FORMATS[kind])
     if not works:
         raise InputError(f"{public_url(endpoint)} holds no {kind} works", f"Choose another of {', '.join(FORMATS)}")
     sha256_of: dict[str, str | None] = {}
     for key in (key for key in works if PurePosixPath(key).name in _MANIFESTS):
-        with reported(key):
-            manifest = within(SECONDS, key, partial(_content, bucket, key))
+        _, manifest = ask(f"{endpoint}/{quote(key)}", {})
         sha256_of |= {name: entry.sha256 for name, entry in read_manifest(manifest, key).items()}
-
-    def get(remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
-        return write_object(bucket, remote.name, remote, path, report, {"if_match": remote.source})
-
     remotes = [
         Remote(key, found["e_tag"], found["size"], sha256=sha256_of.get(key.rpartition("works/")[2]))
         for key, found in (*merged.items(), *works.items())
     ]
+
+    def address(remote: Remote) -> tuple[str, dict[str, str]]:
+        return f"{endpoint}/{quote(remote.name)}", {"If-Match": remote.source} if remote.source else {}
+
     date = max(found["last_modified"] for found in works.values())
-    return Catalogue(plain_name(f"openalex-{kind}-{date:%Y-%m-%d}"), remotes, get)
+    return Catalogue(plain_name(f"openalex-{kind}-{date:%Y-%m-%d}"), remotes, address)
 
 
-def _content(bucket: Any, key: str) -> bytes:
-    import obstore
-
-    return bytes(obstore.get(bucket, key).bytes())
-
-
-def _first_listed(bucket: Any, folders: tuple[str, ...]) -> dict[str, Any]:
+def _first_listed(endpoint: str, folders: tuple[str, ...]) -> dict[str, Any]:
     """Return what obstore says of the data files and manifests of the first folder that has data, by name."""
     import obstore
+    from obstore.exceptions import BaseError
+    from obstore.store import S3Store
+
+    bucket = S3Store(
+        "openalex",
+        endpoint=endpoint,
+        virtual_hosted_style_request=True,  # the address has the bucket's name
+        skip_signature=True,
+        region="us-east-1",
+        client_options={"allow_http": True, "timeout": "60 seconds"},
+        retry_config={"max_retries": 6},
+    )
 
     def listed(folder: str) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -233,8 +218,13 @@ def _first_listed(bucket: Any, folders: tuple[str, ...]) -> dict[str, Any]:
         return dict(sorted(found.items()))
 
     for folder in folders:
-        with reported(f"the listing of {folder}"):
-            found = within(_LISTING_SECONDS, f"the listing of {folder}", partial(listed, folder))
+        what = f"the listing of {folder}"
+        try:
+            found = within(_LISTING_SECONDS, what, partial(listed, folder))
+        except (BaseError, ValueError, OSError) as error:
+            raise StageError(
+                f"{what} does not come ({reason_of(error)})", "Check the network and --endpoint"
+            ) from error
         if any(key.endswith((".gz", ".parquet")) for key in found):
             return found
     return {}

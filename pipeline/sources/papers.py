@@ -201,10 +201,23 @@ def _mask(fields: Sequence[str], tally: Tally) -> int:
     return mask
 
 
-def papers_of(documents: Iterable[Any]) -> Iterator[Paper]:
-    """Yield documents of a benchmark, records with ``id``, ``title`` and ``text``, as papers with these alone."""
+class Document(msgspec.Struct):
+    """A document or a query of a benchmark; a text may be in pieces."""
+
+    id: str | int | None = None
+    title: str | None = None
+    text: str | list[str] | None = None
+
+    @property
+    def whole(self) -> str | None:
+        """The text."""
+        return " ".join(self.text) if isinstance(self.text, list) else self.text
+
+
+def papers_of(documents: Iterable[Document]) -> Iterator[Paper]:
+    """Yield documents of a benchmark as papers without year, field or references."""
     for document in documents:
-        yield Paper(id="" if document.id is None else str(document.id), title=document.title, abstract=document.text)
+        yield Paper(id="" if document.id is None else str(document.id), title=document.title, abstract=document.whole)
 
 
 def distinct_references(keys: Keys, lengths: npt.NDArray[np.int64], cited: Keys) -> tuple[npt.NDArray[np.int64], Keys]:

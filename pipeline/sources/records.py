@@ -120,7 +120,8 @@ class StrictTally(Tally):
     def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
         """Refuse a record."""
         raise InputError(
-            f"{self.path}:{self.line} is not a {self._kind} ({reason}: {excerpt!r:.60})", "Fetch the data set again"
+            f"{self.path}:{self.line} is not a {self._kind} ({reason}: {excerpt!r:.60})",
+            "Correct it, or fetch it again",
         )
 
     def odd(self, reason: str, value: Any) -> None:

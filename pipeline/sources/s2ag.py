@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -26,12 +26,10 @@ from pipeline.sources.base import (
     grouped,
 )
 from pipeline.sources.citations import citation_batches
-from pipeline.sources.documents import first_record
-from pipeline.sources.download import RECORD, Catalogue
+from pipeline.sources.fetch import RECORD, Catalogue, Remote, ask, endpoint_of, plain_name, public_url
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
-from pipeline.sources.remote import STORE, Remote, ask, endpoint_of, plain_name, public_url, reported, write_object
 
 _T = TypeVar("_T")
 
@@ -43,12 +41,6 @@ ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
 
 DATASETS = ("papers", "abstracts", "citations")
 """Datasets of a corpus; authors, venues and citation contexts are not read."""
-
-
-GRAPH_COLUMNS = (
-    "paper_id=paperId,fields=fieldsOfStudy,references=references.paperId,n_inbound=citationCount,doi=externalIds.DOI"
-)
-"""Names of our columns in answers of the Graph API: https://api.semanticscholar.org/api-docs/graph."""
 
 
 class _ExternalIds(msgspec.Struct):
@@ -96,9 +88,6 @@ class S2ag(FileRelease, options.S2ag):
 
     def files(self) -> list[Path]:
         """Return the files of the datasets, one after the other; InputError if they are of two releases."""
-        if any("paperId" in first_record(path) for path in [*self.folder.glob("*.json*"), self.folder][:1]):
-            what = f"{self.folder} holds answers of the Graph API, not data sets"
-            raise InputError(what, f"Give them with --source jsonl --columns {GRAPH_COLUMNS}")
         paths = [path for dataset in DATASETS for path in self._files(dataset)]
         dates = sorted({"-".join(found.groups()) for path in paths if (found := _DATE.search(path.name))})
         if len(dates) > 1:
@@ -211,18 +200,14 @@ def catalogue(
         require_known(dataset, offered, f"release {name} has no dataset {dataset!r}")
         remotes += [Remote(f"{dataset}/{file}", (dataset, file)) for file in api.addresses(name, dataset)]
 
-    def get(remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
-        from obstore.store import HTTPStore
-
+    def address(remote: Remote) -> tuple[str, dict[str, str]]:
         dataset, file = remote.source
         url = api.addresses(name, dataset).get(file)  # that of the listing may have expired
         if url is None:
             raise StageError(f"release {name} no longer lists {remote.name}", "Fetch another release")
-        with reported(remote.name):
-            store = HTTPStore.from_url(endpoint_of(url), **STORE)
-        return write_object(store, "", remote, path, report)
+        return url, {}
 
-    return Catalogue(f"s2ag-{name}", remotes, get, stated)
+    return Catalogue(f"s2ag-{name}", remotes, address, stated)
 
 
 class _Api:

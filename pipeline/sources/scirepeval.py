@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pipeline.core.errors import require_known
-from pipeline.sources.download import Catalogue
-from pipeline.sources.hub import Hub
-from pipeline.sources.remote import Remote, plain_name
+from pipeline.sources.fetch import Catalogue, Hub, Remote, plain_name
 
 REPOSITORIES = {"scirepeval": "evaluation", "scirepeval_test": r"train|test(_hard|_soft)?(_qrel)?|(reviewer_)?metadata"}
 """Data sets of the organisation ``allenai``, and patterns of the splits that an evaluation reads."""

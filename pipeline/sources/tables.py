@@ -199,7 +199,10 @@ def open_table(
     before = list(itertools.islice(rows, _MAX_BEFORE))
     position = next((at for at, (_, row) in enumerate(before) if is_header and is_header(_plain(row))), None)
     if position is None and header:
-        position = next((at for at, (_, row) in enumerate(before) if len(row) == dialect.width and _is_data(row)), 0)
+        whole = (
+            at for at, (_, row) in enumerate(before) if len(row) == dialect.width and _is_data(row) and _is_full(row)
+        )
+        position = next(whole, 0)
     names = None
     if position is not None:
         names, before = _plain(before[position][1]) if before else [], before[position + 1 :]
@@ -228,6 +231,10 @@ def read_table(
 def _plain(row: Sequence[str]) -> list[str]:
     """Return the cells of a header."""
     return [row[0].lstrip("# ").strip(), *(cell.strip() for cell in row[1:])]
+
+
+def _is_full(row: Sequence[str]) -> bool:
+    return _is_data(row) and 2 * sum(map(bool, row)) > len(row)
 
 
 def _is_data(row: Sequence[str]) -> bool:

@@ -17,14 +17,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.text import unescape
 from pipeline.sources.content import read_blocks, read_lines
-from pipeline.sources.records import Tally, open_parquet
+from pipeline.sources.records import StrictTally, open_parquet, read_records
 from pipeline.sources.tables import SEPARATORS, Dialect, open_table
 
 QUERY = ("query_id", "query-id", "qid", "q_id", "topic_id", "topic", "query")
@@ -34,11 +33,8 @@ DOCUMENT = ("doc_id", "docno", "docid", "doc-id", "corpus-id", "corpus_id", "pap
 PREDICTIONS = "mteb_model_meta"
 """Key of the files of predictions of MTEB, beside subsets of splits of runs."""
 
-_MEMORY_FACTORS = {"text": 8, "json": 20}
-"""Approximate maximum memory of a file, as a multiple of its text."""
-
-_ROW_BYTES = 128
-"""Approximate memory of a row of a Parquet file, in bytes."""
+_JSON_FACTOR, _TEXT_FACTOR, _ROW_BYTES = 20, 8, 128
+"""Approximate maximum memory of a file, as a multiple of its text, and of a row of a Parquet file in bytes."""
 
 
 class Form(NamedTuple):
@@ -76,13 +72,18 @@ class Triples(NamedTuple):
 
     Attributes:
         rows: the entries in order.
-        locate: returns the place of an entry, by its number and ids: ``my.run:7``.
+        file: names it before the number of an entry; of ``{query: {document: number}}``, before its ids.
         may_be_ranks: whether the numbers may be ranks.
     """
 
     rows: Iterable[Row]
-    locate: Callable[[int, str, str], str]
+    file: str
     may_be_ranks: bool = False
+
+    def locate(self, number: int, query: str, document: str) -> str:
+        """Return the place of an entry: ``my.run:7``."""
+        numbered = self.file.endswith((":", " row "))
+        return f"{self.file}{number}" if numbered else f"{self.file}: query {query!r}, document {document!r}"
 
 
 def read_triples(given: Any, form: Form, memory: float = math.inf) -> Triples:
@@ -94,7 +95,7 @@ def read_triples(given: Any, form: Form, memory: float = math.inf) -> Triples:
         InputError: it cannot be read, here or when its rows are read.
     """
     if isinstance(given, Mapping):
-        return _nested(f"the {form.name}", given)
+        return Triples(_nested(f"the {form.name}", given), f"the {form.name}")
     if not isinstance(given, Path):
         if not hasattr(given, "__arrow_c_stream__"):
             what = f"runs and qrels must be files, mappings or frames, got {type(given).__name__}"
@@ -102,13 +103,11 @@ def read_triples(given: Any, form: Form, memory: float = math.inf) -> Triples:
         try:
             records = pa.table(given).to_pylist()
         except pa.ArrowException as error:
-            raise InputError(
-                f"the {form.name} must be a table, got {type(given).__name__} ({error})", form.remedy
-            ) from error
+            what = f"the {form.name} must be a table, got {type(given).__name__} ({error})"
+            raise InputError(what, form.remedy) from error
         return _records(f"the {form.name} row ", enumerate(records, 1), form)
-    readers = {"json": _json, "jsonl": _json_lines, "ndjson": _json_lines, "parquet": _parquet, "parq": _parquet}
     with _errors(given, form):
-        found = readers.get(_ending(given), _text)(files.given(given), form, memory)
+        found = _opened(files.given(given), form, memory)
 
     def rows() -> Iterator[Row]:
         with _errors(given, form):
@@ -129,34 +128,55 @@ def _errors(path: Path, form: Form) -> Iterator[None]:
         raise InputError(f"the {form.name} {path} cannot be read ({str(error)[:200]})", form.remedy) from error
 
 
-def _check_size(path: Path, form: Form, needed: float, memory: float) -> None:
-    if needed > memory:
+def _opened(path: Path, form: Form, memory: float) -> Triples:
+    """Return the entries of a file by the ending of its name."""
+    ending = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    if ending in ("parquet", "parq"):
+        file = open_parquet(path)
+        _check_size(path, form, [file.metadata.num_rows * _ROW_BYTES], memory)
+        rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+        return _records(f"{path} row ", enumerate(rows, 1), form)
+    factor = _JSON_FACTOR if ending == "json" else _TEXT_FACTOR
+    _check_size(path, form, (len(block) * factor for block in read_blocks(path)), memory)
+    if ending in ("jsonl", "ndjson"):
+        tally = StrictTally(path, "row")
+        return _records(f"{path}:", ((tally.line, row) for row in read_records(dict[str, Any], tally)), form)
+    if ending != "json":
+        return _text(path, form, is_table=ending in ("csv", "tsv"))
+    value = files.given_json(path, b"".join(read_blocks(path)))
+    if isinstance(value, list):
+        return _records(f"{path} row ", enumerate(value, 1), form)
+    if isinstance(value, Mapping) and PREDICTIONS in value:
+        splits = dict(splits_of(path, value))
+        if len(splits) != 1:
+            names = "; ".join(map(", ".join, splits)) or "none"
+            raise InputError(f"{path} must have one subset and split, got {names}", "Write each to a separate file")
+        (value,) = splits.values()
+    return Triples(_nested(path, value), str(path))
+
+
+def _check_size(path: Path, form: Form, sizes: Iterable[float], memory: float) -> None:
+    """Raise InputError once the memory that a file needs exceeds ``memory``."""
+    if memory < math.inf and any(needed > memory for needed in itertools.accumulate(sizes)):
         raise InputError(
             f"the {form.name} {path} needs more than {memory / 2**20:,.0f} MiB of memory",
             f"Give the command more with --memory, or divide the {form.name} by queries",
         )
 
 
-class _Strict(Tally):
-    """Refuses a row that cannot be read."""
-
-    def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
-        """Refuse a row."""
-        what = f"{self.path}:{self.line} must be a whole row in UTF-8, got {reason}: {excerpt!r:.80}"
-        raise InputError(what, "Correct it, or convert the file")
-
-
-def _text(path: Path, form: Form, memory: float) -> Triples:
+def _text(path: Path, form: Form, *, is_table: bool) -> Triples:
     """Return the lines of a TREC file or of a table.
 
-    A table ends in ``.csv`` or ``.tsv``, or has a first line without white space; else white space separates columns.
+    It is a table too if its first line is without white space; else white space separates columns.
     """
     first = next((line or b"" for _, line in read_lines(path) if not (line or b"").startswith(b"#")), b"")
     many = max(first.count(separator.encode()) for separator in SEPARATORS) > 1
-    is_table = _ending(path) in ("csv", "tsv") or (many and len(first.split()) == 1)
-    tally = _Strict(path)
+    is_table |= many and len(first.split()) == 1
     names, separator, lines = open_table(
-        tally, lambda row: bool(_header_of(row, form)), header=False, dialect=None if is_table else Dialect(" ")
+        StrictTally(path, "whole row in UTF-8"),
+        lambda row: bool(_header_of(row, form)),
+        header=False,
+        dialect=None if is_table else Dialect(" "),
     )
     header = _header_of(names, form) if names else {}
     named = [role for role in form.numbers if role in header]
@@ -167,10 +187,7 @@ def _text(path: Path, form: Form, memory: float) -> Triples:
     width = len(first_row[1]) if first_row else 0
 
     def rows() -> Iterator[Row]:
-        size = 0
         for number, words in itertools.chain([first_row] if first_row else [], lines):
-            size += sum(map(len, words)) + len(words)
-            _check_size(path, form, size * _MEMORY_FACTORS["text"], memory)
             try:
                 if header:
                     query, document, text = (words[header[role]] for role in ("query", "document", named[0]))
@@ -183,13 +200,7 @@ def _text(path: Path, form: Form, memory: float) -> Triples:
                 raise InputError(f"{path}:{number} {form.line[0]}, got {line!r:.90}", form.line[1]) from error
             yield number, query, document, value
 
-    may_be_ranks = named[0] == "rank" if header else width == 3
-    return Triples(rows(), lambda number, *_: f"{path}:{number}", may_be_ranks)
-
-
-def _ending(path: Path) -> str:
-    """Return the ending of a file's name without ``.gz``, in lower case: ``json``."""
-    return path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    return Triples(rows(), f"{path}:", named[0] == "rank" if header else width == 3)
 
 
 def _header_of(columns: Sequence[str], form: Form) -> dict[str, int]:
@@ -216,23 +227,6 @@ def id_of(value: Any, place: str) -> str:
     return value
 
 
-def _json(path: Path, form: Form, memory: float) -> Triples:
-    data = bytearray()
-    for block in read_blocks(path):
-        data += block
-        _check_size(path, form, len(data) * _MEMORY_FACTORS["json"], memory)
-    value = files.given_json(path, bytes(data))
-    if isinstance(value, list):
-        return _records(f"{path} row ", enumerate(value, 1), form)
-    if not isinstance(value, Mapping) or PREDICTIONS not in value:
-        return _nested(path, value)
-    splits = dict(splits_of(path, value))
-    if len(splits) != 1:
-        names = "; ".join(map(", ".join, splits)) or "none"
-        raise InputError(f"{path} must have one subset and split, got {names}", "Write each to a separate file")
-    return _nested(path, *splits.values())
-
-
 def splits_of(path: Path, predictions: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], Any]]:
     """Yield subset and split, and the run, of each split of a file of predictions of MTEB."""
     for subset, splits in predictions.items():
@@ -240,21 +234,14 @@ def splits_of(path: Path, predictions: Mapping[str, Any]) -> Iterator[tuple[tupl
             yield from (((subset, split), run) for split, run in _members(f"{path}: the subset {subset!r}", splits))
 
 
-def _nested(place: Path | str, numbers_of: Any) -> Triples:
-    """Return the entries of ``{query: {document: number}}``."""
-
-    def locate(_: int, query: str, document: str) -> str:
-        return f"{place}: query {query!r}, document {document!r}"
-
-    def rows() -> Iterator[Row]:
-        position = itertools.count(1)
-        for query, numbers in _members(place, numbers_of):
-            where = f"{place}: query {query!r}"
-            name = id_of(query, where)
-            for document, number in _members(where, numbers):
-                yield next(position), name, id_of(document, where), number
-
-    return Triples(rows(), locate)
+def _nested(place: Path | str, numbers_of: Any) -> Iterator[Row]:
+    """Yield the entries of ``{query: {document: number}}``."""
+    position = itertools.count(1)
+    for query, numbers in _members(place, numbers_of):
+        where = f"{place}: query {query!r}"
+        name = id_of(query, where)
+        for document, number in _members(where, numbers):
+            yield next(position), name, id_of(document, where), number
 
 
 def _members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
@@ -263,19 +250,6 @@ def _members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
         what = f"{place} must be an object, as in {{query: {{document: number}}}}, got {value!r:.60}"
         raise InputError(what, "Write it again")
     return value.items()
-
-
-def _json_lines(path: Path, form: Form, memory: float) -> Triples:
-    _check_size(path, form, path.stat().st_size * _MEMORY_FACTORS["text"], memory)
-
-    def records() -> Iterator[tuple[int, Any]]:
-        for number, line in read_lines(path):
-            try:
-                yield number, msgspec.json.decode(line or b"")
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise InputError(f"{path}:{number} is not JSON ({error})", "Write an object a line") from error
-
-    return _records(f"{path}:", records(), form)
 
 
 def _records(file: str, records: Iterable[tuple[int, Any]], form: Form) -> Triples:
@@ -301,13 +275,4 @@ def _records(file: str, records: Iterable[tuple[int, Any]], form: Form) -> Tripl
                 document = id_of(value_of(result, "document", place), place)
                 yield number, query, document, value_of(result, next(iter(form.numbers)), place)
 
-    return Triples(rows(), lambda number, *_: f"{file}{number}")
-
-
-def _parquet(path: Path, form: Form, memory: float) -> Triples:
-    if path.suffix == ".gz":
-        raise InputError(f"{path} must be Parquet without gzip around it", "Unpack it: Parquet is compressed inside")
-    file = open_parquet(path)
-    _check_size(path, form, file.metadata.num_rows * _ROW_BYTES, memory)
-    rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
-    return _records(f"{path} row ", enumerate(rows, 1), form)
+    return Triples(rows(), file)

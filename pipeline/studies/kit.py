@@ -50,8 +50,9 @@ from pipeline.encode.known import known_models
 from pipeline.encode.model import Model
 from pipeline.encode.names import parse_one, split_names
 from pipeline.encode.store import VectorStore, write_rows, write_shard
-from pipeline.exchange.boards import MAIN, in_our_spelling, is_called
+from pipeline.exchange.boards import MAIN
 from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
+from pipeline.exchange.names import in_our_spelling, is_called
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.design import USUAL, Design, corrected, estimate

@@ -26,7 +26,6 @@ from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.stages.corpus import corpus_task
 from tests.corpus.oracle import first_drop, papers_of
 from tests.releases import random_s2orc, s2orc_record, write_s2orc
-from tests.shared import real
 
 
 def corpus_of(root: Path, release: Path, workers: int = 1, memory: int = 2**30, **settings: Any) -> Artifact:
@@ -222,10 +221,3 @@ def test_faults_are_counted_or_refused_and_the_rest_is_intact(tmp_path: Path) ->
     first.write_bytes(first.read_bytes()[:-30])
     with pytest.raises(CorruptError, match=r"metadata_0\.jsonl\.gz is a truncated gzip file.*--allow-truncated"):
         corpus_of(tmp_path / "again", release)
-
-
-@pytest.mark.realdata
-def test_the_official_sample_keeps_every_record(tmp_path: Path) -> None:
-    folder = real("s2orc-2020-sample")
-    with gzip.open(folder / "metadata_0.jsonl.gz", "rt", encoding="utf-8") as handle:
-        check_against_oracle(corpus_of(tmp_path, folder), [json.loads(line) for line in handle])

@@ -135,7 +135,7 @@ def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_command_that_work
     ("words", "said"),
     [
         ("--field Biology", "no paper is cited in Biology, since no paper has references. Leave out --field"),
-        ("--trained-until 2019", "nor one of a later year than the training data. Give an earlier year"),
+        ("--trained-until 2019", "no context of 2020 can be a query. Give an earlier year"),
     ],
 )
 def test_what_no_pool_of_contexts_can_be_is_said_at_once(uncited: Path, words: str, said: str) -> None:

@@ -91,7 +91,7 @@ def test_tables_and_files_of_predictions_are_read(pool: Pool, tmp_path: Path, na
         ("run.tsv", "qid\tdocno\ttag\n10\tzz\tx\n", "must name a column of scores"),
         ("run.tsv", "10\tzz\t2\n10 Q0 9 1 1 x\n", ":2 must be"),
         ("run.jsonl", '{"query_id": "10", "results": [{"score": 1}]}', "one column for the document"),
-        ("run.jsonl", "no", ":1 is not JSON"),
+        ("run.jsonl", "no", ":1 is not a row"),
         ("run.json", '{"mteb_model_meta": {}, "en": {"test": {}}, "de": {"test": {}}}', "split, got en, test; de"),
         ("run.trec", "10 Q0 q%201 1 1 x\n", "1 match when percent-decoded"),
     ],
@@ -120,7 +120,7 @@ def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output:
 TREC = {
     "10 Q0 9 1 0.5": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' or .*, got '10 Q0 9 1 high x'",
-    "10 Q0 \xff 1 1 x": ":2 must be .* in UTF-8",
+    "10 Q0 \xff 1 1 x": ":2 is not a whole row in UTF-8",
     "10 Q0 9 1 1_0 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(bad scores: 1\)",

@@ -9,7 +9,7 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.sources import download, remote
+from pipeline.sources import fetch
 from pipeline.stages.corpus import corpus_task
 
 
@@ -17,8 +17,7 @@ from pipeline.stages.corpus import corpus_task
 def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds that were to be waited between attempts; nobody waits."""
     seconds: list[float] = []
-    for module in (remote, download):
-        monkeypatch.setattr(module, "sleep", seconds.append)
+    monkeypatch.setattr(fetch, "sleep", seconds.append)
     return seconds
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,12 @@ import pytest
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
+from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import doi_key, normalise
+from pipeline.core.text import doi_key
 from pipeline.corpus.reader import Corpus
-from pipeline.sources.fieldmaps import OPENALEX_FIELDS, OPENALEX_SUBFIELDS
 from pipeline.sources.openalex import OpenAlex, plain_abstract
 from tests.releases import id_key, openalex_work, read, write_lines
-from tests.shared import real
 
 ADDRESS = "https://openalex.org/"
 PART = "updated_date=2023-04-10/part_000.gz"
@@ -109,11 +106,6 @@ def test_fields(tmp_path: Path, fields_from: str, expected: list[set[str]]) -> N
     rows, total = read(snapshot(tmp_path, *works, fields_from=fields_from))
     assert [row["fields"] for row in rows] == list(map(mask, expected))
     assert total.noted == ({} if fields_from == "concepts" else {"unknown_field: topic field 99": 1})
-
-
-def test_the_tables_of_fields_are_whole() -> None:
-    assert list(OPENALEX_FIELDS) == list(range(11, 37))
-    assert {name for _, name in (*OPENALEX_FIELDS.values(), *OPENALEX_SUBFIELDS.values())} == set(MAG_FIELDS)
 
 
 def test_abstracts_of_every_kind() -> None:
@@ -265,36 +257,6 @@ def test_the_manifest_is_held_against_what_is_there(tmp_path: Path, name: str, k
     (folder / name).write_text("[]")
     with pytest.raises(CorruptError, match="is not a manifest of OpenAlex works"):
         OpenAlex(tmp_path).parts()
-
-
-@pytest.mark.realdata
-def test_every_field_of_the_official_snapshot() -> None:
-    folder = real("openalex-sample")
-    paths = sorted(folder.glob("data/works/*/*.gz"))
-    works = [json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()]
-    assert sum(work["is_retracted"] for work in works) == 1
-    folded = {name.lower(): name for name in MAG_FIELDS}
-
-    def expected(work: dict[str, Any]) -> dict[str, Any]:
-        words = {place: word for word, places in (work["abstract_inverted_index"] or {}).items() for place in places}
-        concepts = [c for c in work["concepts"] if c["level"] == 0 and float(c["score"]) >= 0.3]
-        cited = {address.rpartition("/")[2] for address in (work["id"], *work["referenced_works"])}
-        return {
-            "paper_id": (paper_id := work["id"].removeprefix(ADDRESS)),
-            "title": normalise(work["title"]),
-            "abstract": normalise(" ".join(words[place] for place in sorted(words))),
-            "year": work["publication_year"],
-            "fields": mask({folded[c["display_name"].lower()] for c in concepts}),
-            "outbound": sorted(map(id_key, cited - {paper_id})),
-            "n_inbound": work["cited_by_count"],
-            "doi_key": doi_key(work["doi"]) if work["doi"] else 0,
-        }
-
-    rows, total = read(OpenAlex(folder))
-    assert (total.read, len(rows), total.dropped) == (1888, 1887, {"retracted": 1})
-    assert rows == [expected(work) for work in works if not work["is_retracted"]]
-    assert Counter(row["fields"].bit_count() for row in rows)[1] > 1_600
-    assert not any(name.startswith("unknown_field") for name in total.noted)
 
 
 def test_the_record_of_the_newest_partition_is_kept(

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError, StageError
-from pipeline.sources.download import Catalogue, fetch_release
+from pipeline.sources.fetch import Catalogue, fetch_release
 from pipeline.sources.openalex import OpenAlex
 from pipeline.sources.openalex_files import catalogue
 
@@ -102,13 +102,6 @@ def test_the_legacy_layout_brings_its_merged_ids(bucket: Bucket, tmp_path: Path)
     release = OpenAlex(tmp_path)
     batches = [batch for part in release.parts() for batch in release.read(part)]
     assert sum(batch.dropped["merged_into_another"] for batch in batches) == 1
-
-
-def test_a_listing_may_have_thousands_of_objects(bucket: Bucket) -> None:
-    keys = [f"data/jsonl/works/updated_date=2026-01-01/part {n:04d}.gz" for n in range(1_100)]
-    for key in keys:
-        bucket.put(key, b"")
-    assert [remote.name for remote in bucket.catalogue("jsonl").files] == keys
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced"])

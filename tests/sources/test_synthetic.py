@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import pickle
-from collections import Counter
 from functools import cache, partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from bench.corpus import write_s2orc
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_keys, normalise, same_title_form
+from pipeline.core.text import id_keys, normalise
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import MIN_PAPERS, VERSION, Synthetic
-from tests.releases import s2orc_record
 
 SIZE = 12_000
 
@@ -123,39 +117,6 @@ def test_shares_of_what_is_missing() -> None:
     assert (year[year != NO_YEAR].min(), year.max()) == (1970, 2020)
 
 
-def test_words() -> None:
-    texts = [text.lower().replace(".", "").split() for text in column("abstract") if len(text) >= 30]
-    lengths = [len(words) for words in texts]
-    frequency = np.array(sorted(Counter(word for words in texts for word in words).values(), reverse=True))
-    ranks = np.arange(10, 5_000)
-    titles = [title for title in column("title") if title]
-    same, exact = (
-        sum(n for n in Counter(forms).values() if n > 1) / SIZE for forms in (map(same_title_form, titles), titles)
-    )
-    check(
-        {
-            "median length": (130, np.median(lengths), 200),
-            "deviation": (40, np.std(lengths), 200),
-            "words of a title": (8, np.mean([len(text.split()) for text in column("title")]), 12),
-            "Zipf's law": (-1.4, np.polyfit(np.log(ranks), np.log(frequency[ranks]), 1)[0], -0.8),
-            "titles that repeat": (0.005, same, 0.02),
-            "titles that repeat to the letter": (0, exact, same - 1 / SIZE),
-        }
-    )
-
-
-def test_references_are_distinct_and_of_realistic_number() -> None:
-    keys = id_keys(column("paper_id").tolist())
-    outbound = corpus().column("outbound").to_pylist()
-    for key, references in zip(keys, outbound, strict=True):
-        assert references == sorted(set(references))
-        assert int(key) not in references
-    assert 20 <= np.median([len(references) for references in outbound if references]) <= 30
-    _, cited = edges()
-    assert 0.1 < (cited < 0).mean() < 0.25
-    assert np.array_equal(np.bincount(cited[cited >= 0], minlength=SIZE), column("n_inbound"))
-
-
 def test_references_follow_time_field_and_popularity() -> None:
     citing, cited = edges()
     citing, cited = citing[cited >= 0], cited[cited >= 0]
@@ -173,28 +134,3 @@ def test_references_follow_time_field_and_popularity() -> None:
             "most cited": (15 * np.median(inbound), inbound[0], SIZE),
         }
     )
-
-
-def test_s2orc_release_reads_as_the_same_papers(tmp_path: Path) -> None:
-    release, folder = Synthetic(2_000, 5), tmp_path / "release"
-    citations = write_s2orc(release, folder)
-    written = S2orc2020(folder)
-    tables = [table.sort_by("paper_id").combine_chunks() for table in (read(written), read(release))]
-    assert tables[0].drop_columns("doi_key") == tables[1].drop_columns("doi_key")
-
-    lines = b"".join(gzip.decompress((folder / part).read_bytes()) for part in written.parts())
-    records = {record["paper_id"]: record for record in map(json.loads, lines.splitlines())}
-    parse_keys = [f"has_pdf_parsed_{part}" for part in ("abstract", "body_text", "bib_entries", "ref_entries")]
-    for paper_id, record in records.items():
-        assert list(record) == [*s2orc_record(paper_id), *(parse_keys if record["has_pdf_parse"] else ())]
-        for way in ("outbound", "inbound"):
-            assert record[f"has_{way}_citations"] == bool(record[f"{way}_citations"])
-        assert record["has_pdf_parse"] or not record["outbound_citations"]
-        assert "" not in (record["title"], record["abstract"])
-        assert record["mag_field_of_study"] != []
-    pairs = {(citing, cited) for cited, record in records.items() for citing in record["inbound_citations"]}
-    assert pairs == {(p, c) for p, r in records.items() for c in r["outbound_citations"] if c in records}
-    assert len(pairs) == citations
-
-    with pytest.raises(InputError, match="holds metadata files already"):
-        write_s2orc(release, folder)

@@ -40,11 +40,6 @@ def test_a_table_of_any_dialect(tmp_path: Path, name: str, text: str) -> None:
     assert total.dropped == {}
 
 
-def test_a_quote_in_a_plain_table_joins_no_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text('paper_id\ttitle\n1\t"Open\n2\tB\n3\t"C" of d\n')
-    assert [row["title"] for row in read(Tables(tmp_path))[0]] == ['"Open', "B", '"C" of d']
-
-
 LATE = {
     "quoted.tsv": ("\t", lambda text: '"' + text.replace('"', '""') + '"', 'On ""late"" quotes'.replace('""', '"')),
     "escaped.csv": (",", lambda text: '"' + text.replace('"', '\\"') + '"', 'On "late", $\\alpha$'),
