@@ -194,7 +194,7 @@ def _depths(runs: pl.DataFrame) -> str:
         f"the top {depth:,}" + (f" ({', '.join(labels)})" if len(labels_of_depth) > 1 else "")
         for depth, labels in labels_of_depth.sort("depth").iter_rows()
     ]
-    return f"Scores use {' and '.join(tops)} of each query. Recall and MAP divide by all of its positives in the pool."
+    return f"Scores use {' and '.join(tops)} of each query. Recall and MAP divide by all of its positives."
 
 
 def _trained_on(runs: pl.DataFrame) -> str:
