@@ -121,7 +121,8 @@ def commands() -> str:
     parts = ["# Commands and options", f"{whole.description} {whole.epilog}"]
     parts.append("With `make`, an option becomes a variable: `--min-citations 5` is `MIN_CITATIONS=5`.")
     for name, command in parsers().items():
-        word = f" [{command.word.name.upper()}]" if command.word else ""
+        first = command.command.word
+        word = f" [{first.name.upper()}]" if first else ""
         parts += [f"## mdcr {name}", str(command.description), f"`mdcr {name}{word} [options]`"]
         for group in command._action_groups:
             rows = [_option(action) for action in group._group_actions if action.help != argparse.SUPPRESS]
