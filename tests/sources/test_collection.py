@@ -197,6 +197,24 @@ def test_folders_hold_columns_and_hidden_ones_no_data(tmp_path: Path) -> None:
     }
 
 
+def test_files_below_a_folder_with_files_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.jsonl", "deep/b.jsonl", "_hidden/c.jsonl"):
+        write_lines(tmp_path / name, [{"paper_id": name}])
+    assert JsonLines(tmp_path).parts() == ["a.jsonl"]
+    assert f"left out: 1 file in folders below {tmp_path}, first {tmp_path / 'deep/b.jsonl'}" in capsys.readouterr().err
+
+
+def test_lists_that_are_texts_are_decided_before_parts_are_read_though_they_come_late(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    references = [None, "", "0;1", "2;0"]
+    write_lines(tmp_path / "a.jsonl", [{"paper_id": n, "references": text} for n, text in enumerate(references)])
+    release = JsonLines(tmp_path)
+    release.parts()
+    assert "references: lists with ';'; 4 of 4 are papers here" in capsys.readouterr().err
+    assert [row["outbound"] for row in read(release)[0]] == [[], [], [0, 1], [0, 2]]
+
+
 def test_values_in_boxes_of_r(tmp_path: Path) -> None:
     records = [
         {"paper_id": ["W1"], "title": ["T"], "year": [2019], "references": ["W2"]},
