@@ -187,7 +187,7 @@ def test_a_collection_in_which_every_ranking_is_right_is_refused(
             runner.make(task)
     else:
         assert runner.make(task).manifest.counts["positives"] == len(pairs)
-        warned = "positive of a query" in capsys.readouterr().err
+        warned = "are cited by some query" in capsys.readouterr().err
         assert warned == bool(said)
 
 
