@@ -88,7 +88,7 @@ def require(value: Any, hint: Any, name: str) -> None:
         shown = repr(value)
         raise InputError(
             f"{name} must be {_described(hint)}, got {shown[:60]}{'...' * (len(shown) > 60)}",
-            "docs/python.md describes every argument",
+            "Its docstring (help) describes every argument",
         )
     for check in getattr(hint, "__metadata__", ()):
         check(value, name)
