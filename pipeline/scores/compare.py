@@ -54,7 +54,7 @@ DIFFERENCES = {
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
 ``first`` and ``second`` are labels; ``scope`` is the scope of the pools (:func:`pipeline.scores.caption.scope`).
-Values and differences are fractions, ``margin`` is in points. ``difference`` is the second less the first; ``low`` and
+Values and differences are fractions, ``margin`` is in points. ``difference`` is the second minus the first; ``low`` and
 ``high`` bound its bootstrap interval. ``resample`` names the
 units that are resampled, ``interval`` the kind of interval. ``p_value`` is from the paired permutation test;
 ``p_adjusted`` is corrected by Holm over the ``tests`` of its measure (the mean over fields is tested separately).

@@ -43,7 +43,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
     texts = {
         "pool": pool_of,
         "measure": lambda row: label_of(row["measure"]),
-        "pair": lambda row: f"{row['second']} less {row['first']}",
+        "pair": lambda row: f"{row['second']} minus {row['first']}",
     }
     keys = {"pool": ["field", "size"], "measure": ["measure"], "pair": ["first", "second"]}
     several = [name for name, columns in keys.items() if differences.select(columns).unique().height > 1] or ["measure"]
@@ -76,7 +76,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     row, margin = differences.row(0, named=True), differences["margin"][0]
     several_pairs = differences.select("first", "second").n_unique() > 1
-    less = "" if several_pairs else f", {row['second']} less {row['first']}"
+    minus = "" if several_pairs else f", {row['second']} minus {row['first']}"
     winner = "the first named" if several_pairs else row["second"]
     tests, kinds = max(differences["tests"]), " or ".join(sorted(set(differences["interval"]) - {"none"}))
     brackets = f"Brackets: {row['level']:.0%} interval over {RESAMPLED[row['resample']]} ({kinds})"
@@ -85,7 +85,7 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
     notes = [
-        f"Percent; differences in points{less}. {brackets}. Effect: mean difference over the standard deviation "
+        f"Percent; differences in points{minus}. {brackets}. Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
         f"better. detectable: smallest true difference they reveal with power {POWER:g} at the corrected level.",
         *_bound(differences),
@@ -193,7 +193,7 @@ def _rank_pair(positive: Mapping[str, Any]) -> str:
 def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
     """Yield a chart of differences by pool, if there are several, and one of their quantiles over queries."""
     row = differences.row(0, named=True)
-    label = f"{row['second']} less {row['first']}"
+    label = f"{row['second']} minus {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
     if by_measure[0].height > 1:
         position = pl.int_range(pl.len()).over("measure").cast(pl.Float64)

@@ -147,7 +147,7 @@ def judged_tables(judged: Artifact, draw: Artifact, labels: Artifact) -> Iterato
         cells[row["system"], column] = cell(row["value"], row["low"], row["high"])
         if row["difference"] is not None:
             figures = (row[name] for name in ("difference", "difference_low", "difference_high"))
-            differences[f"{row['system']} less {first}", column] = cell(*figures, form=DIFFERENCE)
+            differences[f"{row['system']} minus {first}", column] = cell(*figures, form=DIFFERENCE)
     pool = judged.manifest.slug.removeprefix("judged-")
     yield grid("judged", f"Measures by judgements: {pool}", "system", cells, notes, frame)
     if differences:

@@ -203,7 +203,7 @@ def test_tables_say_how_many_pairs_stand_behind_them(root: Path, labels: dict[st
     counts = labels["labels"]["counts"]
     universe = f"{counts['machine']:,} pairs"
     assert f"{counts['pairs']:,} of {universe} judged by 2 annotators, {universe} by a model" in result.stdout
-    assert "newest less lsa:dimension=8" in result.stdout
+    assert "newest minus lsa:dimension=8" in result.stdout
     assert "Relevance of cited and uncited papers" in result.stdout
 
 

@@ -136,7 +136,7 @@ def test_all_pairs_are_one_family() -> None:
     same = [name for name in alone if name not in ("p_adjusted", "tests", "finding", "detectable")]
     assert {name: found.row(2, named=True)[name] for name in same} == {name: alone[name] for name in same}
     table = difference_table(found, load_runs(scores))
-    assert [line.label for line in table.lines] == ["b less a", "c less a", "c less b"]
+    assert [line.label for line in table.lines] == ["b minus a", "c minus a", "c minus b"]
     assert "Holm's correction over 3 pairs and pools" in table.notes[0]
 
 

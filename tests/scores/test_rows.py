@@ -195,7 +195,7 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     page = page_of(Report(runs, scores, summary, ["map"], draws))
     assert page.about == "2 systems, scifact, 3 queries, pools of 8 candidates."
     differences = compare(scores, "bm25", "lsa", draws=draws)
-    assert difference_table(differences, runs).title == "lsa less bm25 (scifact 8, 3 queries)"
+    assert difference_table(differences, runs).title == "lsa minus bm25 (scifact 8, 3 queries)"
     assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact_scores"]
 
 

@@ -95,7 +95,7 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
             row["rank"] = f"{study.RANK.format_map(rank)} of {len(benchmark.names)}"
         if second is not None:
             difference = kit.points("difference", "difference_low", "difference_high")
-            row |= {"less": second, "difference": difference(found), "p": found["p"]}
+            row |= {"minus": second, "difference": difference(found), "p": found["p"]}
             row |= {"wins, ties, losses": "{wins}, {ties}, {losses}".format_map(found)}
             row["detectable"] = None if found["detectable"] is None else 100 * found["detectable"]
         rows.append(row | {"leak": leak(cost, benchmark.facts["year"])})
@@ -105,7 +105,7 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
         frame = frame.with_columns(p="p_adjusted").drop("p_adjusted")
     notes = (
         "Values in percent, differences in points [95% interval]. p: paired permutation test, Holm's correction over "
-        "the table. Rank [interval, of all systems together]. A fusion is less its part that is best on the benchmark. "
+        "the table. Rank [interval, of all systems together]. A fusion is compared with its best part there. "
         f"detectable: smallest true difference they reveal with power {kit.POWER:g} at the corrected level.",
     )
     shown = frame.with_columns(pl.selectors.by_name("p", require_all=False).map_elements("{:.4f}".format, pl.String))

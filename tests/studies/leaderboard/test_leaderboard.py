@@ -129,12 +129,12 @@ def test_a_card_compares_with_bm25(root: Path, board: dict[str, Any]) -> None:
     rows = tables["differences"]
     assert {row["fact"]: row["value"] for row in tables["facts"]}["dimension"].isdecimal()
     of_lsa = {row["benchmark"]: row for row in rows if row["system"] == "lsa"}
-    assert {row["less"] for row in of_lsa.values()} == {"bm25"}
+    assert {row["minus"] for row in of_lsa.values()} == {"bm25"}
     fused = [row for row in rows if row["system"] == "rrf(bm25,lsa)"]
     assert len(fused) == 2
     values = {(row["benchmark"], row["system"]): 100 * row["value"] for row in board["benchmarks"]}
     for row in rows:
-        change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["less"]]
+        change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["minus"]]
         assert float(row["difference"].split()[0]) == pytest.approx(change, abs=0.051)
     assert (root / "runs/reports/card-lsa/README.md").read_text().startswith("# lsa\n")
     assert "must be scored together with another system" in one_line_error(mdcr(root, "card", "minilm"))
