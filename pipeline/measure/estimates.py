@@ -17,8 +17,6 @@ from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Group
 POWER = 0.8
 ENOUGH = 0.1
 """Acceptable share of the variance of a mean from the draw of candidates."""
-FEWEST_PAIRS = 10
-"""Minimum number of exchangeable pairs (queries, systems) of a correlation."""
 _FEWEST = 5
 """Minimum queries for the interval of a variance."""
 
@@ -192,28 +190,6 @@ def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.inte
     low = betaincinv(hits, misses + 1, tail) if hits else 0.0
     high = betaincinv(hits + 1, misses, 1 - tail) if misses else 1.0
     return value, float(low), float(high)
-
-
-def rank_correlation(first: Floats, second: Floats, level: float = LEVEL) -> Interval:
-    """Return Spearman's correlation with its interval; NaN if either is constant, or for fewer than ten pairs.
-
-    The interval is Fisher's with the standard error of Bonett & Wright (2000). Pairs with a NaN are left out.
-    """
-    from scipy.special import ndtri
-    from scipy.stats import rankdata
-
-    complete = ~(np.isnan(first) | np.isnan(second))
-    pairs = int(complete.sum())
-    if pairs < FEWEST_PAIRS:
-        return UNKNOWN
-    x, y = (rankdata(values[complete]) - (pairs + 1) / 2 for values in (first, second))
-    scale = float(np.sqrt((x**2).sum() * (y**2).sum()))
-    if scale == 0:
-        return UNKNOWN
-    value = float((x * y).sum()) / scale
-    error = ndtri((1 + level) / 2) * np.sqrt((1 + value**2 / 2) / (pairs - 3))
-    z = np.arctanh(np.clip(value, -1 + 1e-12, 1 - 1e-12))
-    return value, float(np.tanh(z - error)), float(np.tanh(z + error))
 
 
 def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:

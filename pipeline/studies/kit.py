@@ -33,7 +33,7 @@ from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.settings import Count, convert, required
 from pipeline.core.task import Inputs, Task
-from pipeline.core.text import doi_key, from_csv_cell, title_keys
+from pipeline.core.text import doi_key, title_keys
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, corpus_folders
 from pipeline.corpus.build import build_corpus
@@ -59,12 +59,10 @@ from pipeline.measure.design import USUAL, Design, corrected, estimate
 from pipeline.measure.design import Draws as Draws
 from pipeline.measure.estimates import (
     ENOUGH,
-    FEWEST_PAIRS,
     POWER,
     components,
     contrasts,
     crossed_mean,
-    rank_correlation,
     share_of_clusters,
     share_of_samples,
 )
@@ -117,7 +115,7 @@ from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_t
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
 
 __all__ = [
-    "ALPHA", "AVERAGE", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FEWEST_PAIRS", "FIELD_BIT",
+    "ALPHA", "AVERAGE", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FIELD_BIT",
     "FRACTION", "INDEX", "KINDS", "MAG_FIELDS", "MAIN", "NO_YEAR", "OMIT_DEFAULT", "PERCENT", "POINTS", "POWER",
     "PROTOCOL", "RAW_PAPERS", "RERANKER", "SETTINGS", "TUNED", "UNKNOWN", "UNTUNED", "USUAL", "Artifact", "Batches",
     "Board", "Browser", "Chart", "Columns", "Corpus", "Count", "Counts", "Design", "Draw", "Drawing", "Draws", "Found",
@@ -128,10 +126,10 @@ __all__ = [
     "by_unit", "cited_until", "collection", "components", "contrasts", "convert", "corpus_folders", "corpus_of",
     "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "cut_note", "dense_ranking_task",
     "describe_gaps", "digest", "doi_key", "draw_heat", "encoders", "estimate", "evaluate", "figure", "file_name",
-    "flat", "format_count", "from_csv_cell", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling",
+    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling",
     "interval", "is_called", "known_models", "label_of", "letters", "lines", "most_different", "nearest", "open_pool",
     "open_rankings", "option", "own_pool", "parse_measures", "parse_one", "parse_systems", "pip_extra", "plan",
-    "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of", "rank_correlation",
+    "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of",
     "ranks_with_ends", "read_arrow", "read_ranking", "read_results", "readable", "readable_runs", "render_table",
     "require_known", "required", "score_tasks", "scored", "select_measures", "selection", "setting_of", "sha256",
     "share_of_clusters", "share_of_samples", "sign_of", "simultaneous", "smallest", "spelled", "split_names",

@@ -35,9 +35,9 @@ def card(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     """Return comparisons of the encoder with BM25 and of its fusions with their parts, examples, and costs."""
     yield ()
     all_benchmarks, roots = read_benchmarks(workspace, recipe)
-    named = pl.concat(of.runs.select("system", "aliases") for of in all_benchmarks if of.runs is not None)
-    also = named.filter(pl.col("aliases").list.contains(recipe.model), pl.col("system") != recipe.model)["system"]
-    model = also.first() or recipe.model
+    called = pl.col("aliases").list.contains(recipe.model) & (pl.col("system") != recipe.model)
+    runs = [benchmark.runs for benchmark in all_benchmarks if benchmark.runs is not None]
+    model = next((name for of in runs for name in of.filter(called)["system"]), recipe.model)
     benchmarks = [benchmark for benchmark in all_benchmarks if model in benchmark.names]
     if not benchmarks:
         scored = sorted({name for benchmark in all_benchmarks for name in benchmark.names})
@@ -85,9 +85,8 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
         design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
         draws, baseline = kit.Draws(resamples=benchmark.draws.resamples, tests=tests), second and (second,)
         both = values.filter(pl.col("system").is_in([first, second]))
-        found = kit.estimate(both, design, benchmark.seed, baseline, draws).row(
-            by_predicate=pl.col("system") == first, named=True
-        )
+        estimates = kit.estimate(both, design, benchmark.seed, baseline, draws)
+        found = estimates.row(by_predicate=of_first, named=True)
         row = {"benchmark": name, "system": first, "measure": kit.label_of(benchmark.facts["measure"])}
         row["value"] = 100 * found["value"]
         if of_class is None:

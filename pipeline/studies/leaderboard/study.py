@@ -67,10 +67,12 @@ def _standings(
         found, suffix = kit.standings(ranked[np.ix_(rows, range(3), columns)]), "" if number == 1 else f"-{number}"
         order = np.argsort(found.mean_rank[0], kind="stable").tolist()
         names, chosen = [systems[columns[index]] for index in order], [benchmarks[row] for row in rows]
-        ends = enumerate(("", "_low", "_high"))
-        figures = {f"{end}": index for index, end in ends}
         of_ranks = {"rank": found.rank, "mean_rank": found.mean_rank, "borda": found.borda}
-        columns_of = {f"{name}{end}": of[index] for name, of in of_ranks.items() for end, index in figures.items()}
+        columns_of = {
+            f"{name}{end}": of[index]
+            for name, of in of_ranks.items()
+            for index, end in enumerate(("", "_low", "_high"))
+        }
         columns_of |= {"without_least": found.without.min(axis=0), "without_most": found.without.max(axis=0)}
         frame = pl.DataFrame({"system": names, "benchmarks": [len(chosen)] * len(names)})
         frame = frame.with_columns(pl.Series(name, of[order]).fill_nan(None) for name, of in columns_of.items())

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import polars as pl
-
 from pipeline.studies import kit
 from pipeline.studies.neighbours.corpus import NeighboursConfig, PoolKind, pool_task
 from pipeline.studies.neighbours.geometry import standardised_task
@@ -19,9 +17,6 @@ DEPTHS: dict[PoolKind, int] = {"titles": 100, "titles-among-titles": 100, "neigh
 
 STANDARDISED = " standardised"
 """Suffix of the name of a system whose vectors are standardised."""
-
-FEWEST = 3
-"""Minimum number of systems of a rank correlation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +34,6 @@ class Recipe:
     classes: tuple[str, ...] = kit.required("classes of neighbours; empty: all 32")
     standardise: bool = kit.required("repeat tasks I and II with standardised vectors (appendix D.1)")
     seed: int = kit.required("seed of every draw")
-    quality: str = kit.required("CSV of mdcr show --format csv, for the correlation of MAP with brittleness")
     reference: Mapping[str, str] = kit.required(
         "by corpus, the data set of the paper's tables that it is comparable to"
     )
@@ -79,11 +73,8 @@ class Recipe:
         ]
 
     def check(self) -> None:
-        """Check systems and quality before anything is made."""
-        systems = kit.parse_systems(self.systems)
-        if self.quality:
-            read_quality(self.quality, [system.name for system in systems])
-        for model in kit.encoders(systems):
+        """Check systems before anything is made."""
+        for model in kit.encoders(kit.parse_systems(self.systems)):
             if model.multi_vector:
                 raise kit.InputError(f"{model.name} must have one vector per paper", "Leave it out of --model")
             if model.distance != "cosine":
@@ -96,27 +87,6 @@ class Recipe:
         if not file.is_file():
             raise kit.InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
         return kit.corpus_task(name, kit.JsonLines(file, columns="paper_id=id"))
-
-
-def read_quality(file: str, systems: Sequence[str]) -> dict[str, float]:
-    """Return the mean value of each system of the study in a CSV file with the columns ``system`` and ``value``.
-
-    If the file has a column ``measure``, as written by ``mdcr show --format csv``, only the rows of MAP are used.
-    """
-    try:
-        rows = pl.read_csv(Path(file).expanduser(), infer_schema=False)
-        rows = rows.filter(pl.col("measure") == "map") if "measure" in rows.columns else rows
-        means = rows.group_by("system").agg(pl.col("value").cast(pl.Float64).mean()).sort("system")
-    except (OSError, pl.exceptions.PolarsError) as error:
-        problem = f"{file} cannot be read ({str(error).partition(chr(10))[0]})"
-        raise kit.InputError(problem, "Give a CSV with the columns system and value") from error
-    values = {kit.from_csv_cell(system or "(none)"): value for system, value in means.iter_rows()}
-    quality = {system: value for system, value in values.items() if system in systems}
-    if len(quality) < FEWEST:
-        problem = f"{file} must have the MAP of {FEWEST} or more of the systems, got {len(quality)}"
-        remedy = f"Name systems as --model does: {', '.join(systems)}"
-        raise kit.InputError(f"{problem} (it has {', '.join(values) or 'no system'})", remedy)
-    return quality
 
 
 class RankedPool(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
@@ -75,9 +74,6 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         titles(with_means(title_means)), *categories(with_means(pl.concat(category_frames)), recipe),
         *published_tables(recipe), by_class(classes, recipe), counts(corpora),
     ]  # fmt: skip
-    if recipe.quality:
-        quality = plan.read_quality(recipe.quality, classes["system"].unique().to_list())
-        tables.append(correlation(classes, quality, recipe.seed, recipe.limitations))
     parts = list[kit.Chart]()
     if any(map(len, cosines)):
         tables.append(similarities(pl.concat(cosines)))
@@ -229,49 +225,6 @@ def similarities(cosines: pl.DataFrame) -> kit.Table:
     frame, columns = cosines.drop("pairs", "own"), {name: f"{{{name}:.3f}}" for name in DESCRIBED}
     label = "system: {system} {category}"
     return kit.table("similarities", "Similarities by category", frame, label, columns, notes, rows=means)
-
-
-def correlation(
-    classes: pl.DataFrame, quality: Mapping[str, float], seed: int, limitations: Sequence[str] = ()
-) -> kit.Table:
-    """Return brittleness beside the quality of each system, and their rank correlation.
-
-    Brittleness is 100% minus the mean of a measure over highly and partially similar neighbours, with equal weights of
-    classes and corpora. For ``NN1_Ret`` it is the share of neighbours that do not rank their paper first.
-    """
-    precision, notes = np.array([100 * value for value in quality.values()]), []
-    columns: dict[str, object] = {"system": list(quality), "MAP": precision}
-    for measure in ("NN1_Ret", "AOP-10"):
-        similar = classes.filter(pl.col("measure") == measure, ~pl.col("category").str.ends_with("DS"))
-        means = dict(similar.group_by("system").agg(pl.col("value").mean()).iter_rows())
-        brittleness = np.array([100 - means[system] for system in quality])
-        columns[f"brittleness, {measure}"] = brittleness
-        value, low, high = kit.rank_correlation(brittleness, precision)
-        result = f"not given: it takes {kit.FEWEST_PAIRS} systems that are not all equal"
-        if not np.isnan(value):
-            result = f"{value:.2f} [{low:.2f}, {high:.2f}], p = {_p_value(brittleness, precision, seed):.2f}"
-        notes.append(f"Rank correlation of brittleness by {measure} with MAP: {result}.")
-    notes.append(
-        "Brittleness: what highly and partially similar neighbours lack to 100%. Spearman's rho with a 95% "
-        f"interval over {len(quality)} systems, and a permutation test; few systems tell little."
-    )
-    title, frame = "Brittleness and citation recommendation", pl.DataFrame(columns)
-    return kit.table("correlation", title, frame, "{system}", None, [*notes, *limitations])
-
-
-def _p_value(first: np.ndarray, second: np.ndarray, seed: int) -> float:
-    """Return the two-sided p-value of a rank correlation by a permutation test over the systems."""
-    from scipy.stats import permutation_test, rankdata
-
-    first_ranks, second_ranks = (rankdata(values) - (len(values) + 1) / 2 for values in (first, second))
-    test = permutation_test(
-        (first_ranks,),
-        lambda order, axis: (order * second_ranks).sum(axis=axis),
-        permutation_type="pairings",
-        vectorized=True,
-        random_state=kit.generator(seed, "rank correlation"),
-    )
-    return float(test.pvalue)
 
 
 def published_tables(recipe: Recipe) -> Iterator[kit.Table]:

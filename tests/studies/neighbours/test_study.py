@@ -49,13 +49,11 @@ def paper(number: int) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Return the command of a small study with qualities."""
+    """Return the command of a small study."""
     folder = tmp_path_factory.mktemp("sets")
     with gzip.open(folder / "iclr.jsonl.gz", "wt") as file:
         file.writelines(json.dumps(paper(number)) + "\n" for number in range(60))
-    values = zip(SYSTEMS, (0.1, 0.2, 0.3), strict=True)
-    (folder / "map.csv").write_text("system,value\n" + "".join(f'"{system}",{value}\n' for system, value in values))
-    return [*SMALL, "--corpus", "iclr", "--input", str(folder), "--set", f"quality={folder / 'map.csv'}"]
+    return [*SMALL, "--corpus", "iclr", "--input", str(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +72,7 @@ def study(root: Path, command: list[str]) -> Any:
 def test_it_writes_every_table_and_figure(study: Any) -> None:
     folder = Path(study["folder"])
     written = {path.name for path in folder.iterdir()}
-    tables = ("titles", "categories", "optimality", "classes", "counts", "similarities", "correlation")
+    tables = ("titles", "categories", "optimality", "classes", "counts", "similarities")
     figures = ("classes-nn1-ret", "classes-nn10-ret", "classes-aop-10", "titles-iclr-lsa")
     assert {f"{name}.{end}" for name in tables for end in ("md", "csv", "tex")} <= written
     assert {f"{name}.{end}" for name in figures for end in ("svg", "pdf", "png")} <= written
@@ -83,8 +81,6 @@ def test_it_writes_every_table_and_figure(study: Any) -> None:
     assert "| ICLR specter | 58.6 | 91.5 | 22.1 | 66.5 |" in (folder / "titles-published.md").read_text()
     assert "specter" not in (folder / "titles.md").read_text()
     assert "(titles as queries, task I)" in (folder.parent / "index.html").read_text()
-    precisions = {row["system"]: row["MAP"] for row in study["tables"]["correlation"]}
-    assert precisions == pytest.approx(dict(zip(SYSTEMS, (10, 20, 30), strict=True)))
 
 
 def test_systems_are_measured_on_every_task_and_class(study: Any) -> None:
@@ -147,15 +143,13 @@ def test_nothing_is_made_twice_and_a_plan_writes_nothing(
         (["--model", "minilm:distance=l2"], "by cosine, got l2"),
         (["--set", 'classes=["T_ARott"]'], "T_ARot"),
         (["--corpus", "absent"], "absent.jsonl.gz"),
-        (["--set", "quality=absent.csv"], "absent.csv"),
         (["--set", "papers=-1"], "papers"),
         (["--set", "candidates=some"], "candidates must be all or sampled, got 'some'"),
         (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )
 def test_bad_input_is_one_line(root: Path, command: list[str], arguments: list[str], named: str) -> None:
-    without_quality = command[:-2]
-    assert named in one_line_error(mdcr(root, *without_quality, *arguments))
+    assert named in one_line_error(mdcr(root, *command, *arguments))
 
 
 def board(root: Path) -> Sequence[Benchmark]:
