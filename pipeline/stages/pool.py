@@ -145,12 +145,11 @@ def _requested_pools(tasks: Sequence[Task]) -> dict[str, Task]:
 def _shortage(runner: Runner, pool: Task, *, dry: bool) -> InsufficientDataError | None:
     """Make a pool, or with ``dry`` only draw it; return the error if papers are too few."""
     corpus, builder = pool.inputs["corpus"], pool.run
-    drawn = isinstance(corpus, Artifact) and isinstance(builder, PoolBuilder) and not builder.config.given
     try:
         if not dry:
             runner.make(pool)
-        elif drawn and not runner.published(pool):
-            return shortage(Corpus(corpus), builder.config, builder.ids)
+        elif isinstance(corpus, Artifact) and isinstance(builder, PoolBuilder) and not runner.published(pool):
+            return None if builder.config.given else shortage(Corpus(corpus), builder.config, builder.ids)
     except InsufficientDataError as error:
         return error
     return None

@@ -36,7 +36,7 @@ class Report:
         copies: further files of the study, copied from artifacts, path by name.
         findings: what the figures show, sentences from its main table and its tests; empty: none.
         best: the best row, for the index of reports (:func:`pipeline.scores.findings.best_line`).
-        tables_first: whether tables come before charts on its page.
+        title: what its page shows, tables before charts; empty: the summary of the study, charts before tables.
     """
 
     tables: Sequence[Table]
@@ -48,7 +48,7 @@ class Report:
     copies: Mapping[str, Path] = field(default_factory=dict)
     findings: Sequence[str] = ()
     best: str = ""
-    tables_first: bool = False
+    title: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,6 @@ class StudyResult:
     copies: Mapping[str, Path] = field(default_factory=dict)
     findings: Sequence[str] = ()
     best: str = ""
-    tables_first: bool = False
 
     @property
     def report(self) -> Report:

@@ -177,7 +177,7 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: Report, t
     charts = [chart if chart.provenance else replace(chart, provenance=source) for chart in results.charts.values()]
     charts += [part for part in results.parts if isinstance(part, Chart)]
     other_parts = [part for part in results.parts if not isinstance(part, Chart)]
-    parts: list[Part] = [*tables, *charts] if results.tables_first else [*charts, *tables]
+    parts: list[Part] = [*tables, *charts] if results.title else [*charts, *tables]
     recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
     listing = {
         "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
@@ -185,8 +185,8 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: Report, t
         "systems": systems if isinstance(systems, str) else ", ".join(systems),
         "best row": results.best,
     }
-    summary = f"{study.summary[0].upper()}{study.summary[1:]}."
-    return Page(f"Study: {name}", summary, [*parts, *other_parts], facts, listing, results.findings)
+    title = results.title or f"{study.summary[0].upper()}{study.summary[1:]}"
+    return Page(title, f"Study {name}.", [*parts, *other_parts], facts, listing, results.findings)
 
 
 _RATES = {

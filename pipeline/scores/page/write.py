@@ -272,32 +272,32 @@ def write_page(page: Page, folder: Path) -> Path:
 
 
 def write_index(folder: Path) -> Path:
-    """Write the index of all pages in the subfolders of a folder, by name, and return its path.
-
-    It has the columns :data:`LISTED`, the date and the contents.
-    """
+    """Write the index of all pages in the subfolders of a folder; of :data:`LISTED`, it has what any page fills."""
     pages = {path.parent.name: _index_entry(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
+    filled = [name for name in LISTED if any(entry.get(name) for entry in pages.values())]
+    columns = ("report", *filled, "written (UTC)", "contents")
+    listed = {name: [entry.get(column, "") for column in columns] for name, entry in pages.items()}
     rows = "".join(
-        f'<tr><th scope="row"><a href="{escape(quote(name))}/index.html">{escape(name).replace("_", "_<wbr>")}</a></th>'
-        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breakable(text) or "–"}</td>' for text in texts)
+        f'<tr><th scope="row"><a href="{escape(quote(folder_name))}/index.html">{escape(title)}</a></th>'
+        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breakable(text)}</td>' for text in texts)
         + "</tr>"
-        for name, texts in pages.items()
+        for folder_name, (title, *texts) in listed.items()
     )
-    head = "".join(_header(text, label=True) for text in ("report", *LISTED, "written (UTC)", "contents"))
+    head = "".join(_header(text, label=True) for text in columns)
     tools = _PageBuilder().tools("", {}, len(pages))
     table = _scrollable("", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
-    about = f"{counted(len(pages), 'report')}."
-    page = _file(Page("Reports", about, []), [f"<section>{tools}{table}</section>"], {}, {})
+    page = _file(
+        Page("Reports", f"{counted(len(pages), 'report')}.", []), [f"<section>{tools}{table}</section>"], {}, {}
+    )
     files.write_text(folder / NAME, page)
     return folder / NAME
 
 
-def _index_entry(path: Path) -> list[str]:
-    """Return the row of a page in the index: :data:`LISTED`, date, title and description."""
+def _index_entry(path: Path) -> dict[str, str]:
+    """Return the row of a page in the index: its title as ``report``, what it has of :data:`LISTED`, date, contents."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
     meta = {name: unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
     title = re.search("<title>(.*?)</title>", head)
-    contents = ". ".join(filter(None, (unescape(title[1]) if title else "", meta.get("description"))))
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    return [*(meta.get(name, "") for name in LISTED), f"{written:%Y-%m-%d %H:%M}", contents]
+    meta |= {"report": unescape(title[1]) if title else path.parent.name, "contents": meta.get("description", "")}
+    return meta | {"written (UTC)": f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M}"}

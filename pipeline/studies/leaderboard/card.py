@@ -44,12 +44,12 @@ def card(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         raise kit.InputError(f"{model} must be scored together with another system", kit.nearest(model, scored))
     cost = costs(roots, benchmarks)[model]
     tables = [_differences(benchmarks, model, cost), *_on_largest(benchmarks, model), _facts(model, cost)]
-    sections = [f"# {model}", *(kit.render_table(table, "markdown") for table in tables)]
     return kit.Report(
         tables,
-        files={"README.md": "\n\n".join(sections)},
+        files={"README.md": "\n\n".join([f"# {model}", *(kit.render_table(table, "markdown") for table in tables)])},
         parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", kit.UNTUNED))),
         best=f"{model}: on {kit.counted(len(benchmarks), 'benchmark')}",
+        title=f"{model} against BM25, on {kit.counted(len(benchmarks), 'benchmark')}",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
@@ -50,7 +51,7 @@ def leaderboard(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         sources=list(dict.fromkeys(corpora)),
         parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks, recipe.seed)],
         best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {kit.counted(best['benchmarks'], 'benchmark')}",
-        tables_first=True,
+        title=f"Leaderboard: citation recommendation, {datetime.now(UTC):%B %Y}",
     )
 
 
@@ -108,8 +109,7 @@ def _overall(name: str, frame: pl.DataFrame, chosen: Sequence[Benchmark], lackin
         "Borda": kit.figure("borda", "borda_low", "borda_high"),
         "rank, one benchmark left out": "{without_least:g} to {without_most:g}", **_COSTS, **_MORE,
     }  # fmt: skip
-    title = f"Leaderboard: {len(frame)} systems, {benchmarks}"
-    return _chosen_by_readers(kit.table(name, title, frame, "{system}", shown, notes))
+    return _chosen_by_readers(kit.table(name, f"{systems} on {benchmarks}", frame, "{system}", shown, notes))
 
 
 def _bm25_note(benchmarks: Sequence[Benchmark]) -> Iterator[str]:

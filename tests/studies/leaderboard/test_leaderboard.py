@@ -120,7 +120,8 @@ def test_the_page_has_filters_and_every_value_opens_its_record(root: Path, board
     for name in columns:
         assert re.search(f'data-choose="[=≤≥]"><button type="button" data-sort>{name}<', page), name
     assert len(re.findall('data-record="', page)) == len(board["benchmarks"])
-    assert page.index("Leaderboard: 4 systems, 2 benchmarks</h2>") < page.index("Value against bytes per paper</h2>")
+    assert "<h1>Leaderboard: citation recommendation, " in page
+    assert page.index("4 systems on 2 benchmarks</h2>") < page.index("Value against bytes per paper</h2>")
     assert len(re.findall('<script type="text/plain" id="pool-', page)) == 3
 
 
