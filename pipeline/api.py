@@ -13,12 +13,12 @@ import numpy as np
 
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.door import checked_methods, filled, may_be_empty, positive
+from pipeline.core.door import checked_methods, filled, may_be_empty
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.settings import convert, read
+from pipeline.core.settings import Positive, convert, read
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
@@ -288,7 +288,7 @@ class Workspace:
         return load(self.root, **settings_of_choice(**settings))
 
     def most_different(
-        self, pool: PoolView, first: str, second: str, measure: str = "map", most: Annotated[int, positive] = 10
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
     ) -> pl.DataFrame:
         """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
 
@@ -311,7 +311,7 @@ class Workspace:
 
         runs = choose(stored(self.root).filter(pool=pool.name), self.root)
         score_pairs, labels = paired(values(runs), runs, first, second)
-        return most_different(score_pairs, runs, labels, measure, most)
+        return most_different(score_pairs, runs, labels, measure, convert(most, Positive, "most"))
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
         """Open the ranking of one system on one pool.
@@ -335,17 +335,13 @@ class Workspace:
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: ids in order, and a memory-mapped float32 ``[papers, dimension]``.
 
-        They are written to a file below ``runs/exports``, and again if it is damaged or the store has changed. For the
-        papers and errors see :meth:`write_vectors`.
+        They are written to a file below ``runs/exports``. For the papers and errors see :meth:`write_vectors`.
         """
-        from pipeline.encode.export import intact, open_vectors, record
+        from pipeline.encode.export import open_vectors
 
-        task, store = self._store(pool, system, precision)
+        task, _ = self._store(pool, system, precision)
         path = self.root / EXPORTS / f"{pool.name}-{Path(task.folder).name}.npy"  # of one corpus, encoder and revision
-        if not intact(path, store.content):
-            self.write_vectors(pool, system, path, precision=precision)
-            record(path, store.content)
-        return open_vectors(path)
+        return open_vectors(self.write_vectors(pool, system, path, precision=precision))
 
     def write_vectors(self, pool: PoolView, system: str, path: Path, *, precision: str | None = None) -> Path:
         """Write the vectors of a pool's papers, in order of id, and return the path.

@@ -154,9 +154,6 @@ def _one_line(text: str) -> str:
 
 
 def _print_error(line: str) -> None:
-    from pipeline.core import progress
-
-    progress.close_bar()
     try:
         print(f"mdcr: {line}", file=sys.stderr, flush=True)
     except OSError:  # standard error is full or closed; the exit code remains

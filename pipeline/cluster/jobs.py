@@ -47,7 +47,7 @@ class Jobs:
     """The jobs in one folder, whose files submitit names by job.
 
     Attributes:
-        record: what they do: ``command`` of a driver, or ``work`` folders of workers.
+        record: what they do: ``command`` of a driver, or ``work``, the folder of workers.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class Jobs:
     def opened(cls, record: Path) -> Jobs:
         """Return the jobs of a record; raise InputError if it is damaged."""
         content = files.read_json(record)
-        if not isinstance(content, dict) or not {"command", "work"} & content.keys():
+        if not isinstance(content, dict) or not isinstance(content.get("work", content.get("command")), str):
             raise InputError(f"{record} is damaged", "See squeue for its jobs, then remove its folder")
         return cls(record.parent, content)
 
@@ -78,9 +78,9 @@ class Jobs:
         return sorted(names, key=lambda name: [int(part) for part in name.split("_")])
 
     @property
-    def works(self) -> list[Workdir]:
-        """The work folders in which they make units."""
-        return [Workdir(Path(folder)) for folder in self.record.get("work", ())]
+    def work(self) -> Workdir | None:
+        """The work folder in which they make units."""
+        return Workdir(Path(self.record["work"])) if "work" in self.record else None
 
     def log(self, job: str) -> Path:
         """Return the file that Slurm writes the output of a job to."""
@@ -149,7 +149,7 @@ class Jobs:
     def describe(self) -> dict[str, Any]:
         """Return purpose, units and states of the jobs, and the last line of each log."""
         work = []
-        for folder in self.works:
+        if folder := self.work:
             units = folder.plan() or {}
             name = folder.path.name.removeprefix(".").removesuffix(".partial")
             made = (folder.path.with_name(name) / MANIFEST).is_file()
@@ -200,14 +200,13 @@ def cancel(jobs: Iterable[str]) -> None:
         subprocess.Popen(["scancel", *ids], start_new_session=True, **silent)
 
 
-def wait_for_workers(root: Path, folders: Iterable[Path]) -> None:
-    """Wait until no job makes units in any of these work folders, as those of a driver that was killed still do.
+def wait_for_workers(root: Path, folder: Path) -> None:
+    """Wait until no job makes units in a work folder, as those of a driver that was killed still do.
 
     Workers take no lock, so a process that opens their folder would delete their files.
     """
-    opened = {folder.resolve() for folder in folders}
     for jobs in Jobs.all(root):
-        if opened.isdisjoint(work.path for work in jobs.works) or not (alive := jobs.alive()):
+        if not jobs.work or jobs.work.path != folder.resolve() or not (alive := jobs.alive()):
             continue
         if shutil.which("squeue") is None:
             say(f"jobs of {jobs.folder.name} may still make the same units: look on a login node of the cluster")

@@ -50,7 +50,7 @@ def _run(ray: Any, assignment: Assignment) -> list[UnitProvenance]:
     memory = assignment.resources.memory // max(slots)
     resources = dataclasses.replace(assignment.resources, workers=cores, memory=memory)
     task = ray.remote(max_retries=_RETRIES, num_cpus=1 if gpus else cores, num_gpus=gpus)(run_assignment)
-    sizes = assignment.sizes
+    sizes = assignment.units
     groups = [units for units in divide(sizes, min(len(sizes), _TASKS_PER_SLOT * sum(slots))) if units]
     say(f"on Ray: {sum(slots)} at a time, {'a GPU' if gpus else f'{cores} of the cores'} each")
     waiting = {

@@ -53,43 +53,43 @@ class OnSlurm:
             MdcrError: a job raised it; the others are cancelled.
             StageError: a unit was lost in every round.
         """
-        folders = [str(job.out.path.resolve()) for job in assignment.jobs]
-        jobs = Jobs(self.root / JOBS / f"{type(assignment.stage).__name__.lower()}-{digest(folders)[:8]}")
+        folder = str(assignment.out.path.resolve())
+        jobs = Jobs(self.root / JOBS / f"{type(assignment.stage).__name__.lower()}-{digest(folder)[:8]}")
         jobs.clear()
         facts: list[UnitProvenance] = []
         lost: list[str] = []
-        with Progress(sum(assignment.sizes.values()), "on Slurm", "docs") as progress:
+        with Progress(sum(assignment.units.values()), "on Slurm", "docs") as progress:
             for _ in range(ROUNDS):
-                if (missing := assignment.unfinished()).jobs:
-                    lost = self._round(jobs, folders, missing, facts, progress)
-        for job in assignment.unfinished().jobs:
+                if (missing := assignment.unfinished()).units:
+                    lost = self._round(jobs, folder, missing, facts, progress)
+        if lacking := assignment.unfinished().units:
             raise StageError(
-                f"lost {ROUNDS} times: {counted(len(job.units), 'unit')} of {job.out.path.name}, first "
-                f"{min(job.units)}; " + (lost or ["their files are not seen here"])[-1],
+                f"lost {ROUNDS} times: {counted(len(lacking), 'unit')} of {assignment.out.path.name}, first "
+                f"{min(lacking)}; " + (lost or ["their files are not seen here"])[-1],
                 "Mend what the log reports, or ask for more memory or time (docs/clusters.md), and run it again",
             )
         jobs.clear()
         return facts
 
     def _round(
-        self, jobs: Jobs, folders: Sequence[str], missing: Assignment, facts: list[UnitProvenance], progress: Progress
+        self, jobs: Jobs, folder: str, missing: Assignment, facts: list[UnitProvenance], progress: Progress
     ) -> list[str]:
         """Submit jobs for missing units and wait for them; add their facts, and return a line for each lost one."""
-        parts = [missing.only(units) for units in divide(missing.sizes, self.settings.nodes) if units]
+        parts = [missing.only(units) for units in divide(missing.units, self.settings.nodes) if units]
         needs_gpu = self.settings.gpus and missing.stage.accelerated and self.limits.get("device", "auto") == "auto"
         limits = {**self.limits, "device": "cuda"} if needs_gpu else self.limits
-        submitted = jobs.submit(self.settings.worker, {"work": folders}, make_part, parts, [limits] * len(parts))
+        submitted = jobs.submit(self.settings.worker, {"work": folder}, make_part, parts, [limits] * len(parts))
         say(f"{counted(len(submitted), 'job')}, {submitted[0].job_id} to {submitted[-1].job_id}; logs in {jobs.folder}")
         waiting = {job.job_id: (job, part) for job, part in zip(submitted, parts, strict=True)}
         lost: list[str] = []
         ended: dict[str, float] = {}
-        total, made, started = sum(missing.sizes.values()), 0, time.monotonic()
+        total, made, started = sum(missing.units.values()), 0, time.monotonic()
         try:
             while waiting:
                 time.sleep(min(_MOST_SECONDS, 1 + (time.monotonic() - started) / 30))
                 now, found = time.monotonic(), states(waiting)
-                for folder in (str(jobs.folder), *folders):
-                    os.listdir(folder)  # makes NFS refresh its cache
+                for seen in (jobs.folder, folder):
+                    os.listdir(seen)  # makes NFS refresh its cache
                 for name, (job, part) in list(waiting.items()):
                     state, has_result = found[name], job.paths.result_pickle.exists()
                     result = job.result() if has_result else []
@@ -97,7 +97,7 @@ class OnSlurm:
                         say(f"job {name} failed; its log: {jobs.log(name)}")
                         raise result
                     ended[name] = min(now, ended.get(name, now)) if has_result or finished(state) else math.inf
-                    if has_result and not part.unfinished().jobs:
+                    if has_result and not part.unfinished().units:
                         facts += result
                     elif stuck(state) or now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
                         lost.append(f"job {name}: {state}, log {jobs.log(name)}")
@@ -106,7 +106,7 @@ class OnSlurm:
                     else:
                         continue
                     del waiting[name]
-                done = total - sum(missing.unfinished().sizes.values())
+                done = total - sum(missing.unfinished().units.values())
                 progress.add(done - made)
                 made = done
         finally:

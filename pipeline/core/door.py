@@ -2,6 +2,8 @@
 
 A value passes if it fits the annotation; no text of a name is empty, no list of them, and no number is NaN. Functions
 read what is text on the command line themselves (:mod:`pipeline.core.settings`).
+
+Beartype 0.23 reads one random item of a list, and takes a text for a list of texts, True for 1 and NaN for a number.
 """
 
 from __future__ import annotations
@@ -9,14 +11,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.settings import choices_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
@@ -24,12 +25,6 @@ Class = TypeVar("Class", bound=type)
 
 def may_be_empty(_value: Any, _name: str) -> None:
     """In ``Annotated``: an empty text or list is allowed."""
-
-
-def positive(value: int, name: str) -> None:
-    """In ``Annotated``: raise InputError unless a number is 1 or more."""
-    if value < 1:
-        raise InputError(f"{name} must be 1 or more, got {value}", "Leave it out for the default")
 
 
 def filled(value: Any, name: str) -> None:
@@ -87,7 +82,7 @@ def require(value: Any, hint: Any, name: str) -> None:
     if not _fits(value, hint):
         shown = repr(value)
         raise InputError(
-            f"{name} must be {_described(hint)}, got {shown[:60]}{'...' * (len(shown) > 60)}",
+            f"{name} must be {choices_text(hint)}, got {shown[:60]}{'...' * (len(shown) > 60)}",
             "Its docstring (help) describes every argument",
         )
     for check in getattr(hint, "__metadata__", ()):
@@ -105,22 +100,14 @@ def _hints(function: Callable[..., Any], modules: Mapping[str, str]) -> dict[str
     return found
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not math.isnan(value)
-
-
-_PLAIN: dict[Any, tuple[str, Callable[[Any], bool]]] = {
-    str: ("text", lambda value: isinstance(value, str) and bool(value.strip())),
-    bool: ("True or False", lambda value: type(value).__name__ in ("bool", "bool_")),
-    int: ("a whole number", lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool)),
-    float: (
-        "a number",
-        lambda value: not isinstance(value, bool) and isinstance(value, numbers.Real) and value == value,
-    ),
-    Path: ("a path", lambda value: isinstance(value, Path)),
-    NoneType: ("None", lambda value: value is None),
+_PLAIN: dict[Any, Callable[[Any], bool]] = {
+    str: lambda value: isinstance(value, str) and bool(value.strip()),
+    bool: lambda value: type(value).__name__ in ("bool", "bool_"),
+    int: lambda value: isinstance(value, numbers.Integral) and not isinstance(value, bool),
+    float: lambda value: not isinstance(value, bool) and isinstance(value, numbers.Real) and value == value,
+    NoneType: lambda value: value is None,
 }
-"""Types without parts: their words, and whether a value is one."""
+"""Types that take fewer or more values than their instances: no empty text, no NaN; numbers of NumPy."""
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -129,7 +116,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is Any or isinstance(hint, TypeVar):
         return True
     if hint in _PLAIN:
-        return _PLAIN[hint][1](value)
+        return _PLAIN[hint](value)
     if origin in (Union, UnionType):
         return any(_fits(value, each) for each in inner)
     if origin is Annotated:
@@ -151,21 +138,3 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def _is_empty(value: Any) -> bool:
     return isinstance(value, str | list | tuple) and not value
-
-
-def _described(hint: Any) -> str:
-    """Return an annotation in words."""
-    origin, inner = get_origin(hint), get_args(hint)
-    if hint in _PLAIN:
-        return _PLAIN[hint][0]
-    if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_described, inner)))
-    if origin is Annotated:
-        return _described(inner[0])
-    if origin is Literal:
-        return ", ".join(map(repr, inner))
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return f"a mapping of {_described(inner[0])} to {_described(inner[1])}"
-    if inner and isinstance(origin, type) and issubclass(origin, Iterable):
-        return f"a list of {_described(inner[0])}"
-    return getattr(hint, "__name__", str(hint))

@@ -139,52 +139,27 @@ def given_toml(path: Path, what: str, remedy: str) -> dict[str, Any]:
         raise InputError(f"{what} {path} cannot be read ({reason})", remedy) from error
 
 
-class _Repeating(dict[str, Any]):
-    """A JSON object with a repeated key."""
-
-    key = ""
-
-
 def given_json(path: Path, content: bytes | None = None) -> Any:
     """Return the value of a JSON file from outside; raise InputError if it is not JSON or repeats a key.
 
     ``content`` is that of the file, if it was read (and unpacked) already.
     """
-    has_repeats = False
 
-    def as_object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-        nonlocal has_repeats
-        distinct = dict(members)
-        if len(distinct) == len(members):
-            return distinct
-        has_repeats, repeated = True, _Repeating(distinct)
-        repeated.key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
-        return repeated
+    def distinct(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(members)
+        if len(values) < len(members):
+            key = next(key for key, count in Counter(key for key, _ in members).items() if count > 1)
+            raise InputError(f"{path} must have each key once, got {key!r} twice", "Keep one of them")
+        return values
 
     try:
         content = given(path).read_bytes() if content is None else content
-        value = json.loads(content, object_pairs_hook=as_object)
+        value = json.loads(content, object_pairs_hook=distinct)
         if b"\\u" in content:
             json.dumps(value, ensure_ascii=False).encode()  # refuses lone surrogates
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} must be a JSON file ({str(error)[:200]})", "Fetch or write it again") from error
-    if has_repeats:
-        *parents, key = _repeated(value)
-        location = f" of {', '.join(map(repr, parents))}" if parents else ""
-        raise InputError(f"{path} must have each key once, got {key!r}{location} twice", "Keep one of them")
     return value
-
-
-def _repeated(content: Any) -> list[str]:
-    """Return the path of keys to the first repeated key, or an empty list."""
-    stack: list[tuple[list[str], Any]] = [([], content)]
-    while stack:
-        parents, value = stack.pop()
-        if isinstance(value, _Repeating):
-            return [*parents, value.key]
-        members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-        stack += reversed([([*parents, str(key)], member) for key, member in members])
-    return []
 
 
 def write_arrow(path: Path, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +35,7 @@ class Runner:
     """Makes the artifacts of tasks in a workspace folder with ``corpora/``, ``indexes/`` and ``runs/``.
 
     With ``repair``, artifacts are verified and damaged files rebuilt. ``executor`` makes units of work; None: this
-    machine. ``wait`` gets the workspace and work folders, under their locks, and returns when nobody writes in them.
+    machine. ``wait`` gets the workspace and a work folder, under its lock, and returns when nobody writes in it.
     """
 
     def __init__(
@@ -46,7 +45,7 @@ class Runner:
         *,
         repair: bool = False,
         executor: Executor | None = None,
-        wait: Callable[[Path, Iterable[Path]], None] = lambda _root, _folders: None,
+        wait: Callable[[Path, Path], None] = lambda _root, _folder: None,
     ) -> None:
         self.root = root
         self.resources = resources
@@ -84,35 +83,28 @@ class Runner:
         If several processes make the same artifact, one builds it and the others wait.
         """
         if task.id not in self._made:
-            self._make([task])
+            self._make(task)
+            self._made[task.id] = self._open(task)
         return self._made[task.id]
 
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
-        """Return the artifacts of several tasks; missing ones with equal units are made together."""
+        """Return the artifacts of several tasks, as :meth:`make`."""
         self.expect(tasks)
-        for group in _groups(task for task in with_inputs(tasks) if not self.published(task)):
-            if len(group) > 1:
-                self._make(group)
         return [self.make(task) for task in tasks]
 
-    def _make(self, tasks: Sequence[Task]) -> None:
-        """Build missing artifacts and repair damaged ones of tasks that are made together."""
-        needed = [task for task in tasks if self._damage(task) != [] or files.lock_file(self.path(task)).exists()]
-        inputs = {
-            task.id: {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
-            for task in (tasks if self.repair else needed)
-        }
-        with ExitStack() as stack:
-            for path in sorted(self.path(task) for task in needed):  # always in one order, against deadlock
-                stack.enter_context(files.disk_errors(path.parent))
-                stack.enter_context(files.locked(path))
-            for task in needed:
+    def _make(self, task: Task) -> None:
+        """Build the artifact of a task if it is missing, and repair it if it is damaged."""
+        path = self.path(task)
+        is_needed = self._damage(task) != [] or files.lock_file(path).exists()
+        inputs: Inputs = {}
+        if is_needed or self.repair:
+            inputs = {name: i if isinstance(i, Artifact) else self.make(i) for name, i in task.reads.items()}
+        if is_needed:
+            with files.disk_errors(path.parent), files.locked(path):
                 if damaged := self._damage(task):
                     self._reopen(task, damaged)
-            missing = [task for task in needed if not self.published(task) and not self._publish_finished(task)]
-            if missing:
-                self._build(missing, [inputs[task.id] for task in missing])
-        self._made |= {task.id: self._open(task) for task in tasks}
+                if not self.published(task) and not self._publish_finished(task):
+                    self._build(task, inputs)
 
     def _publish_finished(self, task: Task) -> bool:
         """Publish an artifact whose build was killed after writing the manifest; return whether there was one."""
@@ -153,25 +145,21 @@ class Runner:
             )
         return []
 
-    def _build(self, tasks: Sequence[Task], inputs: Sequence[Inputs]) -> None:
-        self.wait(self.root, [self.work_folder(task) for task in tasks])
-        works = [Workdir.prepare(self.work_folder(task)) for task in tasks]
-        kinds, stage = {task.id: task.duration_class for task in tasks}, tasks[0].stage
-        self._steps.begin(kinds, stage, [task.slug for task in tasks])
-        started = time.monotonic()
+    def _build(self, task: Task, inputs: Inputs) -> None:
+        self.wait(self.root, self.work_folder(task))
+        work, started = Workdir.prepare(self.work_folder(task)), time.monotonic()
+        self._steps.begin(task.id, task.duration_class, f"{task.stage}: {task.slug}")
         try:
-            counts = self._run(tasks, inputs, works)
+            counts = self._run(task, inputs, work)
         except InputError:
-            for work in works:
-                if not work.outputs():
-                    shutil.rmtree(work.path)
+            if not work.outputs():
+                shutil.rmtree(work.path)
             raise
         seconds = time.monotonic() - started
-        for task, task_inputs, work, task_counts in zip(tasks, inputs, works, counts, strict=True):
-            new = {"number": next_number(self.root), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
-            work.note(**self._repaired.get(task.id, new))
-            work.publish(_manifest(task, task_inputs, work, task_counts, seconds), self.path(task))
-        self._steps.end(kinds, stage, seconds)
+        new = {"number": next_number(self.root), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+        work.note(**self._repaired.get(task.id, new))
+        work.publish(_manifest(task, inputs, work, counts, seconds), self.path(task))
+        self._steps.end(task.id, seconds)
 
     def _reopen(self, task: Task, damaged: list[str]) -> None:
         """Make a damaged artifact a work folder, whose build goes on after the files that are intact."""
@@ -186,16 +174,11 @@ class Runner:
         path.rename(work)
         (work / MANIFEST).unlink()
 
-    def _run(self, tasks: Sequence[Task], inputs: Sequence[Inputs], works: Sequence[Workdir]) -> list[Counts]:
+    def _run(self, task: Task, inputs: Inputs, work: Workdir) -> Counts:
         try:
-            if tasks[0].units is not None:
-                jobs = list(zip(inputs, works, strict=True))
-                return run_units(tasks[0].units, jobs, self.resources, self.executor)
-            return [
-                task.run(task_inputs, work, self.resources)
-                for task, task_inputs, work in zip(tasks, inputs, works, strict=True)
-                if task.run is not None
-            ]
+            if task.units is not None:
+                return run_units(task.units, inputs, work, self.resources, self.executor)
+            return task.run(inputs, work, self.resources) if task.run else {}
         except CorruptError as error:
             if self.repair and "--repair" in error.remedy:  # this command has already repaired the inputs that it makes
                 raise CorruptError(error.what, "Run the command that makes it with --repair") from error
@@ -227,19 +210,6 @@ def with_inputs(tasks: Iterable[Task]) -> list[Task]:
         for needed in (*inputs, task):
             tasks_by_id.setdefault(needed.id, needed)
     return list(tasks_by_id.values())
-
-
-def _groups(tasks: Iterable[Task]) -> list[list[Task]]:
-    """Return tasks in groups with equal units, which are made together."""
-    groups: list[list[Task]] = []
-    for task in tasks:
-        together = task.units is not None and not task.units.sequential
-        group = next((group for group in groups if together and group[0].units == task.units), None)
-        if group is None:
-            groups.append([task])
-        else:
-            group.append(task)
-    return groups
 
 
 def _manifest(task: Task, inputs: Inputs, work: Workdir, counts: Counts, seconds: float) -> Manifest:

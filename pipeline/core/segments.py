@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.core.artifact import Artifact, published
-from pipeline.core.config import digest
 from pipeline.core.csr import Ints, find_sorted
 from pipeline.core.errors import CorruptError, StageError
 from pipeline.core.order import Rows
@@ -86,12 +85,6 @@ class SegmentStore(ABC):
     def without(cls, folder: Path, pool: Artifact) -> Self:
         """Open the store without the segment of one pool."""
         return cls(folder, (segment for segment in published(folder) if segment.manifest.inputs["pool"] != pool.id))
-
-    @property
-    def content(self) -> str:
-        """Digest of the ids of all segments and the checksums of their files."""
-        manifests = [segment.artifact.manifest for segment in self._segments]
-        return digest([[manifest.id, *sorted(output.sha256 for output in manifest.outputs)] for manifest in manifests])
 
     @property
     def rows(self) -> Rows:

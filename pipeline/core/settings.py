@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from pipeline.core.config import format_count, parse_count
-from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError, nearest, require_known
 
 Count = int | Literal["all"]
@@ -88,7 +88,8 @@ class Setting:
         """
         if self.repeated:
             values = [value] if isinstance(value, str | Path) else value
-            require(values, Annotated[Sequence[str | Path], may_be_empty], f"--{self.option}")
+            if not isinstance(values, list | tuple) or not all(isinstance(each, str | Path) for each in values):
+                raise InputError(f"--{self.option} must be a list of text or paths, got {value!r:.60}", "Correct it")
             return tuple(map(get_args(self.kind)[0], values))
         if Path in (self.kind, *get_args(self.kind)):
             return Path(value)
@@ -243,21 +244,24 @@ def choices_of(kind: Any) -> list[str]:
 
 def choices_text(kind: Any) -> str:
     """Return the choices of a type, or else the type, in words."""
-    if get_origin(kind) is Annotated:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
         limits = next((mark for mark in _marks_of(kind) if isinstance(mark, Meta)), Meta())
         end = f" to {limits.le:g}" if limits.le is not None else ""
         end += f" and less than {limits.lt:g}" if limits.lt is not None else ""
         return choices_text(_inner(kind)) + ("" if limits.ge is None else f" from {limits.ge:g}") + end
-    if kind != Count and (choices := choices_of(kind)):
-        return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
-    if get_origin(kind) is Mapping:
-        return "a table"
     if kind == Count:
         return "a whole number of at least 1, such as 200k, or all"
-    if get_origin(kind) is tuple:
-        return f"a list of {'texts' if str in get_args(kind) else 'numbers'}"
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    return next((name for type_, name in names.items() if type_ in (kind, *get_args(kind))), str(kind))
+    if choices := choices_of(kind):
+        return " or ".join((", ".join(choices[:-1]), choices[-1])) if len(choices) > 1 else choices[0]
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(choices_text(each) for each in inner if each is not type(None)))
+    if origin is Mapping:
+        return "a table"
+    if inner and isinstance(origin, type) and issubclass(origin, Iterable):
+        return f"a list of {choices_text(inner[0]).removeprefix('a ')}s"
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
+    return words[kind] if kind in words else str(getattr(kind, "__name__", kind))
 
 
 def read(known: Mapping[str, Setting], values: Mapping[str, Any], suggestions: Sequence[str] = ()) -> dict[str, Any]:

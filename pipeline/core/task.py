@@ -6,12 +6,11 @@ import dataclasses
 import os
 import re
 import socket
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pipeline.core import progress
 from pipeline.core.artifact import Artifact
@@ -33,28 +32,16 @@ UnitProvenance = Mapping[str, Any]
 """Provenance of units; ``process`` names the process that made them, ``arithmetic`` its processor."""
 
 
-class Job(NamedTuple):
-    """Units of one artifact: name and size; ``out`` is its work folder."""
-
-    inputs: Inputs
-    out: Workdir
-    units: Mapping[str, int]
-
-
 class Sharded(Protocol):
     """Work in units, which any process on any machine can make. It must pickle.
 
     A unit is a file of the work folder: an output (``vectors-00012.arrow``) or an intermediate file
     (``scratch/top-3-of-8.arrow``). Its bytes do not depend on the process that makes it.
 
-    Tasks with equal ``Sharded`` are made together, unless they are sequential.
-
     Attributes:
-        sequential: whether a task can only be planned after earlier tasks of its folder are published.
         accelerated: whether a GPU makes units faster.
     """
 
-    sequential: ClassVar[bool] = False
     accelerated: ClassVar[bool] = False
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
@@ -67,8 +54,8 @@ class Sharded(Protocol):
         """Return the devices of one machine that share the units, one process each: by default the machine itself."""
         return [resources.device]
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        """Make the units of jobs."""
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:
+        """Make some units."""
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:
         """Make the artifact from its finished units."""
@@ -149,32 +136,23 @@ def _duration_class(stage: str, config: Mapping[str, Any], input_classes: Mappin
 
 @dataclass(frozen=True)
 class Assignment:
-    """Units of artifacts for one process, which prints nothing if ``quiet``. It pickles."""
+    """Units of an artifact, with their sizes, for one process, which prints nothing if ``quiet``. It pickles."""
 
     stage: Sharded
-    jobs: tuple[Job, ...]
+    inputs: Inputs
+    out: Workdir
+    units: Mapping[str, int]
     resources: Resources
     quiet: bool
 
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes of units, summed over the artifacts."""
-        sizes = Counter[str]()
-        for job in self.jobs:
-            sizes.update(job.units)
-        return sizes
-
     def only(self, units: Collection[str], resources: Resources | None = None) -> Assignment:
         """Return an assignment of the given units alone, with other resources."""
-        return self._select(lambda _, unit: unit in units, resources or self.resources)
+        chosen = {unit: size for unit, size in self.units.items() if unit in units}
+        return dataclasses.replace(self, units=chosen, resources=resources or self.resources)
 
     def unfinished(self) -> Assignment:
         """Return an assignment of the missing units."""
-        return self._select(lambda job, unit: not job.out.done(unit), self.resources)
-
-    def _select(self, selects: Callable[[Job, str], bool], resources: Resources) -> Assignment:
-        jobs = (job._replace(units={u: n for u, n in job.units.items() if selects(job, u)}) for job in self.jobs)
-        return dataclasses.replace(self, jobs=tuple(job for job in jobs if job.units), resources=resources)
+        return self.only([unit for unit in self.units if not self.out.done(unit)])
 
 
 Executor = Callable[[Assignment], list[UnitProvenance]]
@@ -192,24 +170,19 @@ def divide(sizes: Mapping[str, int], count: int) -> list[list[str]]:
     return [sorted(group) for group in groups]
 
 
-def run_units(
-    stage: Sharded, works: Sequence[tuple[Inputs, Workdir]], resources: Resources, executor: Executor | None
-) -> list[Counts]:
-    """Make the missing units of artifacts, then the artifacts; return their counts.
+def run_units(stage: Sharded, inputs: Inputs, out: Workdir, resources: Resources, executor: Executor | None) -> Counts:
+    """Make the missing units of an artifact, then the artifact; return its counts.
 
     Without an executor this machine makes the units. Raises StageError if units are still missing at the end.
     """
-    jobs = []
-    for inputs, out in works:
-        units = stage.plan(inputs, out, executor is not None)
-        out.write_plan(units)
-        jobs.append(Job(inputs, out, units))
-    assignment = Assignment(stage, tuple(jobs), resources, progress.quiet())
+    units = stage.plan(inputs, out, executor is not None)
+    out.write_plan(units)
+    assignment = Assignment(stage, inputs, out, units, resources, progress.quiet())
     missing = assignment.unfinished()
-    facts = (executor or run_here)(missing) if missing.jobs else []
-    for job in assignment.unfinished().jobs:
-        raise StageError(f"{job.out.path} lacks {counted(len(job.units), 'unit')}: {min(job.units)}", "Run it again")
-    return [stage.finish(inputs, out, resources, facts) for inputs, out in works]
+    facts = (executor or run_here)(missing) if missing.units else []
+    if lacking := assignment.unfinished().units:
+        raise StageError(f"{out.path} lacks {counted(len(lacking), 'unit')}: {min(lacking)}", "Run it again")
+    return stage.finish(inputs, out, resources, facts)
 
 
 def run_here(assignment: Assignment) -> list[UnitProvenance]:
@@ -218,7 +191,7 @@ def run_here(assignment: Assignment) -> list[UnitProvenance]:
     workers = max(1, assignment.resources.workers // len(devices))
     parts = [
         assignment.only(units, dataclasses.replace(assignment.resources, device=device, workers=workers))
-        for device, units in zip(devices, divide(assignment.sizes, len(devices)), strict=True)
+        for device, units in zip(devices, divide(assignment.units, len(devices)), strict=True)
         if units
     ]
     return [facts for _, facts in unordered(run_assignment, parts, len(parts))]
@@ -228,7 +201,8 @@ def run_assignment(assignment: Assignment) -> UnitProvenance:
     """Make the missing units of an assignment; an earlier attempt may have finished some."""
     progress.set_quiet(assignment.quiet)
     missing = assignment.unfinished()
-    facts = missing.stage.work(missing.jobs, missing.resources) if missing.jobs else {}
+    units = missing.units
+    facts = missing.stage.work(missing.inputs, missing.out, units, missing.resources) if units else {}
     made_by = {"process": f"{socket.gethostname()}:{os.getpid()}", "arithmetic": arithmetic()}
     return {**facts, **made_by} if facts else {}
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,21 +52,6 @@ def export_vectors(store: VectorStore, rows: Rows, ids_of: IdsOf, path: Path) ->
 def open_vectors(path: Path) -> tuple[list[str], npt.NDArray[np.float32]]:
     """Open an exported ``.npy``: (ids, float32 ``[papers, dimension]`` memory-mapped)."""
     return path.with_suffix(".ids.txt").read_text(encoding="utf-8").splitlines(), np.load(path, mmap_mode="r")
-
-
-def record(path: Path, source: str) -> None:
-    """Write ``.json`` beside an exported ``.npy``: its source and the checksums of its files."""
-    files.write_text(path.with_suffix(".json"), json.dumps(_checksums(path, source)))
-
-
-def intact(path: Path, source: str) -> bool:
-    """Return whether an exported ``.npy`` and its ids are of ``source`` and unchanged since :func:`record`."""
-    return bool(files.read_json(path.with_suffix(".json")) == _checksums(path, source))
-
-
-def _checksums(path: Path, source: str) -> dict[str, Any]:
-    paths = [file for file in (path, path.with_suffix(".ids.txt")) if file.is_file()]
-    return {"source": source, "sha256": {file.name: files.sha256(file) for file in paths}}
 
 
 def _blocks(

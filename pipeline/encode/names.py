@@ -15,7 +15,6 @@ option.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import os
@@ -110,36 +109,6 @@ def split_names(text: str) -> list[str]:
 def walk(text: str) -> Iterator[Name]:
     """Yield the names in a text and all names inside them."""
     return (inner for name in parse(text) for inner in name.walk())
-
-
-class WrongNameError(InputError):
-    """A name that cannot be resolved (exit code 2); ``name`` is the innermost part that is wrong."""
-
-    def __init__(self, error: InputError, name: Name) -> None:
-        super().__init__(error.what, error.remedy)
-        self.name = name
-
-
-@contextlib.contextmanager
-def inside(name: Name) -> Iterator[None]:
-    """Raise an InputError as one of this name, unless it is of a name inside."""
-    try:
-        yield
-    except InputError as error:
-        if type(error) is not InputError:
-            raise
-        raise WrongNameError(error, name) from error
-
-
-@contextlib.contextmanager
-def pointing(text: str) -> Iterator[None]:
-    """Add the position in a text to the error of a name in it."""
-    try:
-        yield
-    except WrongNameError as error:
-        found = re.search(rf"(?<![\w.-]){re.escape(str(error.name))}(?![\w.-])", text)
-        where = f", at character {found.start() + 1} of {text!r:.200}" if found and found.start() else ""
-        raise InputError(f"{error.what}{where}", error.remedy) from error
 
 
 def parse_one(text: str) -> Name:

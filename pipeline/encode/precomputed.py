@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -31,7 +30,7 @@ IDS = ("id", "_id", "paper_id", "corpusid")
 VECTORS = ("vector", "embedding", "vectors", "embeddings")
 """Names of columns of ids and vectors; the first one present is read."""
 
-BLOCK_BYTES, BLOCK_ROWS = 2**24, 2_048
+BLOCK_ROWS = 2_048
 
 LineNumbers = npt.NDArray[np.int64]
 RowsOf = Callable[[pa.Array], npt.NDArray[np.int64]]
@@ -239,16 +238,31 @@ def _matrix(file: VectorFile, column: pa.Array, row_numbers: LineNumbers) -> npt
     return np.asarray(values).reshape(len(column), -1)
 
 
-class _Array(NamedTuple):
-    handle: IO[bytes]  # at the first byte behind the header
-    shape: tuple[int, ...]
-    kind: np.dtype[Any]
-
-
 def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read a ``.npy`` and the ids beside it, one a line."""
-    with file.path.open("rb") as handle:
-        yield from _pairs(file, _id_lines(file), _open_array(file, handle, file.path.name), rows_of)
+    try:
+        array = np.lib.format.open_memmap(file.path, mode="r")
+    except (ValueError, EOFError, RecursionError, MemoryError, TokenError) as error:  # Python objects, or damaged
+        raise CorruptError(f"{file.path} must be an array of numbers of NumPy ({error!s:.200})", _AGAIN) from error
+    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
+        raise InputError(
+            f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.dtype}",
+            "Save float32 [papers, dimension]",
+        )
+    if not len(array):
+        raise CorruptError(f"{file.path} must hold vectors, got none")
+    ids, seen = _id_lines(file), 0
+    for start in range(0, len(array), BLOCK_ROWS):
+        block = array[start : start + BLOCK_ROWS]
+        id_array = pa.array(itertools.islice(ids, len(block)), pa.large_string())
+        seen += len(id_array)
+        if len(id_array) == len(block):
+            rows = rows_of(id_array)
+            yield _block(file, np.arange(start + 1, seen + 1), id_array, rows, block[rows >= 0])
+    if (seen := seen + sum(1 for _ in ids)) != len(array):
+        raise InputError(
+            f"{file.path} must have as many ids as vectors, got {seen:,} and {len(array):,}", "Write the ids again"
+        )
 
 
 def _id_lines(file: VectorFile) -> Iterator[str]:
@@ -260,64 +274,6 @@ def _id_lines(file: VectorFile) -> Iterator[str]:
                 yield line.strip()
         except UnicodeDecodeError as error:
             raise CorruptError(f"{file.ids} must be UTF-8, got {error}", _AGAIN) from error
-
-
-def _open_array(file: VectorFile, handle: IO[bytes], name: str) -> _Array:
-    """Read the header of an array."""
-    try:
-        version = np.lib.format.read_magic(handle)
-        header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = header(handle)
-    except (ValueError, RecursionError, MemoryError, TokenError) as error:
-        raise CorruptError(f"{name} of {file.path} must be an array of NumPy ({error})", _AGAIN) from error
-    if dtype.hasobject:
-        raise InputError(f"{name} of {file.path} must hold plain values, got Python objects", "Save without pickle")
-    if fortran and len(shape) > 1:
-        raise InputError(f"{name} of {file.path} must be in C order, got Fortran order", "np.ascontiguousarray(array)")
-    row_bytes = dtype.itemsize * math.prod(shape[1:])
-    if min(shape, default=1) < 0 or (0 not in shape and not 0 < row_bytes <= BLOCK_BYTES):
-        raise CorruptError(
-            f"{name} of {file.path} must have rows of 1 to {BLOCK_BYTES:,} bytes, got shape {shape} and type {dtype}",
-            _AGAIN,
-        )
-    return _Array(handle, shape, dtype)
-
-
-def _blocks(file: VectorFile, array: _Array) -> Iterator[npt.NDArray[Any]]:
-    """Yield an array in read-only blocks of rows."""
-    row_bytes = array.kind.itemsize * math.prod(array.shape[1:])
-    rows = max(1, BLOCK_BYTES // max(row_bytes, 1))
-    for start in range(0, array.shape[0], rows):
-        count = min(rows, array.shape[0] - start)
-        data = array.handle.read(count * row_bytes)
-        if len(data) < count * row_bytes:
-            raise CorruptError(f"{file.path} must hold {array.shape[0]:,} rows, got fewer: it is truncated")
-        yield np.frombuffer(data, array.kind).reshape(count, *array.shape[1:])
-
-
-def _pairs(file: VectorFile, ids: Iterator[str], array: _Array, rows_of: RowsOf) -> Iterator[FileBlock]:
-    """Yield the vectors of an array whose ids are in ``ids``."""
-    if len(array.shape) != 2 or not array.shape[1] or array.kind.kind not in "fiu":
-        raise InputError(
-            f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.kind}",
-            "Save float32 [papers, dimension]",
-        )
-    if not array.shape[0]:
-        raise CorruptError(f"{file.path} must hold vectors, got none")
-    start = seen = 0
-    for block in _blocks(file, array):
-        id_array = pa.array(itertools.islice(ids, len(block)), pa.large_string())
-        seen += len(id_array)
-        if len(id_array) < len(block):
-            break
-        row_numbers = np.arange(start + 1, start + 1 + len(block))
-        rows = rows_of(id_array)
-        yield _block(file, row_numbers, id_array, rows, block[rows >= 0])
-        start += len(block)
-    if (seen := seen + sum(1 for _ in ids)) != array.shape[0]:
-        raise InputError(
-            f"{file.path} must have as many ids as vectors, got {seen:,} and {array.shape[0]:,}", "Write the ids again"
-        )
 
 
 def _block(

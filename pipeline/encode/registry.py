@@ -42,38 +42,34 @@ def resolve(
     """
     given = {"compute": precision, "template": template}
     defaults = {key: value for key, value in given.items() if value is not None}
-    if isinstance(text, Name):
-        return _resolve(text, defaults, reranker=reranker)
-    with names.pointing(text):
-        return _resolve(names.parse_one(text), defaults, reranker=reranker)
+    return _resolve(text if isinstance(text, Name) else names.parse_one(text), defaults, reranker=reranker)
 
 
 def _resolve(typed: Name, defaults: Mapping[str, str], *, reranker: bool = False) -> Model:
-    with names.inside(typed):
-        base, options = _encoder(typed).base, _options(typed)
-        if typed.parts is not None:
-            return _mean(typed.parts, options, defaults)
-        entry = {key: value for key, value in _entry(base).items() if key not in _FACTS}
-        if "parts" in entry:
-            of_parts = dict(defaults) | {key: options.pop(key) for key in ("compute", "template") if key in options}
-            model = _mean(tuple(map(Name, entry["parts"])), options, of_parts)
-            changed = {key: value for key, value in of_parts.items() if value not in ("float32", "")}
-            return dataclasses.replace(model, name=_format_name(base, options | changed), stem="")
-        query = entry.pop("query", "")
-        kind = kinds.find(entry.pop("kind", "transformer"))
-        if kind.reranks and not reranker:
-            raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
-        options = {key: value for key, value in defaults.items() if key in kind.settings()} | options
-        changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
-        name, settings = _format_name(base, changed), {**entry, **options}
-        truncate_dim = 0 if kind.reranks or "dimension" in kind.settings() else _dimension(settings)
-        if "encoder" in settings:  # of sentences
-            settings["encoder"] = resolve(settings["encoder"])
-        model = kind.of(name, settings)
-        stem, query = _stem(base, changed, model), _format_name(query, options) if query else model.query
-        if model.recipe:
-            recipes.say_once(f"{name}: {model.recipe}")
-        return dataclasses.replace(model, truncate_dim=truncate_dim, stem="" if stem == name else stem, query=query)
+    base, options = _encoder(typed).base, _options(typed)
+    if typed.parts is not None:
+        return _mean(typed.parts, options, defaults)
+    entry = {key: value for key, value in _entry(base).items() if key not in _FACTS}
+    if "parts" in entry:
+        of_parts = dict(defaults) | {key: options.pop(key) for key in ("compute", "template") if key in options}
+        model = _mean(tuple(map(Name, entry["parts"])), options, of_parts)
+        changed = {key: value for key, value in of_parts.items() if value not in ("float32", "")}
+        return dataclasses.replace(model, name=_format_name(base, options | changed), stem="")
+    query = entry.pop("query", "")
+    kind = kinds.find(entry.pop("kind", "transformer"))
+    if kind.reranks and not reranker:
+        raise InputError(f"{typed} has no vectors", f"Write rerank(bm25,{typed},100)")
+    options = {key: value for key, value in defaults.items() if key in kind.settings()} | options
+    changed = {key: value for key, value in options.items() if str(entry.get(key, "")).lower() != value}
+    name, settings = _format_name(base, changed), {**entry, **options}
+    truncate_dim = 0 if kind.reranks or "dimension" in kind.settings() else _dimension(settings)
+    if "encoder" in settings:  # of sentences
+        settings["encoder"] = resolve(settings["encoder"])
+    model = kind.of(name, settings)
+    stem, query = _stem(base, changed, model), _format_name(query, options) if query else model.query
+    if model.recipe:
+        recipes.say_once(f"{name}: {model.recipe}")
+    return dataclasses.replace(model, truncate_dim=truncate_dim, stem="" if stem == name else stem, query=query)
 
 
 def _dimension(settings: dict[str, Any]) -> int:

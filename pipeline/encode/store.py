@@ -240,50 +240,31 @@ def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
 
-class Statistics(NamedTuple):
-    """Statistics of a sample of a store's vectors.
-
-    Attributes:
-        vectors_per_paper: mean number of vectors.
-        shortest: smallest Euclidean norm.
-        mean: mean norm.
-        longest: largest norm.
-        zeros: zero vectors in the sample.
-        mean_cosine: mean over pairs of vectors (anisotropy: Ethayarajh 2019): 0 if directions are spread evenly, near
-            1 if all are alike.
-    """
-
-    vectors_per_paper: float
-    shortest: float
-    mean: float
-    longest: float
-    zeros: int
-    mean_cosine: float
-
-
-def statistics(store: VectorStore) -> Statistics:
+def statistics(store: VectorStore) -> dict[str, Any]:
     """Return the statistics of the vectors of at most 10,000 random papers.
+
+    Euclidean norms, the number of zero vectors, and the mean cosine over pairs (anisotropy: Ethayarajh 2019): 0 if
+    directions are spread evenly, near 1 if all are alike.
 
     Raises:
         CorruptError: a shard differs from its manifest.
     """
     chosen = sample(store.rows, 10_000)
-    lengths, total = np.empty(0), np.zeros(store.dimension)
+    norms, total = np.empty(0), np.zeros(store.dimension)
     for block in store.blocks(chosen, 1_024):
         vectors = block.vectors.astype(np.float64)
-        norms = np.linalg.norm(vectors, axis=1)
-        lengths = np.append(lengths, norms)
-        total += (vectors[norms > 0] / norms[norms > 0, None]).sum(0)
-    count = np.count_nonzero(lengths)
+        lengths = np.linalg.norm(vectors, axis=1)
+        norms = np.append(norms, lengths)
+        total += (vectors[lengths > 0] / lengths[lengths > 0, None]).sum(0)
+    count = int(np.count_nonzero(norms))
     pairs = count * (count - 1)
-    return Statistics(
-        vectors_per_paper=len(lengths) / len(chosen),
-        shortest=float(lengths.min()),
-        mean=float(lengths.mean()),
-        longest=float(lengths.max()),
-        zeros=int(len(lengths) - count),
-        mean_cosine=float((total @ total - count) / pairs) if pairs else 0.0,
-    )
+    return {
+        "vectors_a_paper": round(len(norms) / len(chosen), 2),
+        "dimension": store.dimension,
+        "norm": f"{norms.mean():.4g} ({norms.min():.4g} to {norms.max():.4g})",
+        "zeros": len(norms) - count,
+        "mean_cosine": round(float(total @ total - count) / pairs, 4) if pairs else 0.0,
+    }
 
 
 def sample(rows: Rows, count: int) -> Rows:

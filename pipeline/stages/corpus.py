@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import given, resolved, sha256
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, checked_name
 from pipeline.corpus.build import build_corpus, read_parts
@@ -43,11 +43,10 @@ class PartsOfRelease(Sharded):
         """Return one unit per part; none if there are no other machines, as ``finish`` then reads all parts."""
         return {f"scratch/{part_record(number)}": 1 for number, _ in (parts_of(self.release) if spread else ())}
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        """Read the parts of the jobs' units."""
-        for job in jobs:
-            parts = [part for part in parts_of(self.release) if f"scratch/{part_record(part[0])}" in job.units]
-            read_parts(self.release, parts, job.out, resources)
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:  # noqa: ARG002
+        """Read some parts."""
+        parts = [part for part in parts_of(self.release) if f"scratch/{part_record(part[0])}" in units]
+        read_parts(self.release, parts, out, resources)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002

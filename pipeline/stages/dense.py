@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
-from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
@@ -167,40 +167,39 @@ class DenseSearch(Sharded):
         count = max(1, min(max_count, len(pool.starts) - 1))
         return {f"scratch/top-{unit_number}-of-{count}.arrow": -(-candidates // count) for unit_number in range(count)}
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:
         """Rank the candidates of each unit."""
         from pipeline.retrieve.exact import search
 
-        for inputs, out, units in jobs:
-            pool = pool_with_vectors(inputs, self.missing, self.name)
-            start, ranked = _smaller(inputs, pool)
-            papers = store_of(inputs["paper"], dimension=self.dimension)
-            texts = store_of(inputs.get("query", inputs["paper"]), dimension=self.dimension)
-            size = block_rows(papers.dimension, resources.memory)
-            queries: Vectors | Groups
-            if self.multi_vector:
-                queries = texts.grouped(pool.query_rows)
-                nonzero, size = _not_zero(queries.vectors, queries.offsets), max(size // _SENTENCES, 1)
-            else:
-                queries = _matrix(texts, pool.query_rows, size)
-                nonzero = _not_zero(queries)
-            for unit in units:
-                candidates = np.setdiff1d(_candidates(pool, unit), ranked, assume_unique=True)
-                with Progress(len(candidates), f"search {self.name}", "docs") as progress:
-                    ranking = search(
-                        queries,
-                        papers.blocks(candidates, size),
-                        pool.exclusions,
-                        metric=self.metric,
-                        depth=self.depth,
-                        resources=resources,
-                        count=len(candidates),
-                        start=start,
-                        done=progress.add,
-                    )
-                ranking = ranking.of(nonzero[ranking.query] & ~find_sorted(ranked, ranking.row)[1])
-                with files.disk_errors(out.path), files.replacing(out.path / unit) as path:
-                    files.write_arrow(path, pool.renumbered(ranking).table().to_batches(), RANKING)
+        pool = pool_with_vectors(inputs, self.missing, self.name)
+        start, ranked = _smaller(inputs, pool)
+        papers = store_of(inputs["paper"], dimension=self.dimension)
+        texts = store_of(inputs.get("query", inputs["paper"]), dimension=self.dimension)
+        size = block_rows(papers.dimension, resources.memory)
+        queries: Vectors | Groups
+        if self.multi_vector:
+            queries = texts.grouped(pool.query_rows)
+            nonzero, size = _not_zero(queries.vectors, queries.offsets), max(size // _SENTENCES, 1)
+        else:
+            queries = _matrix(texts, pool.query_rows, size)
+            nonzero = _not_zero(queries)
+        for unit in units:
+            candidates = np.setdiff1d(_candidates(pool, unit), ranked, assume_unique=True)
+            with Progress(len(candidates), f"search {self.name}", "docs") as progress:
+                ranking = search(
+                    queries,
+                    papers.blocks(candidates, size),
+                    pool.exclusions,
+                    metric=self.metric,
+                    depth=self.depth,
+                    resources=resources,
+                    count=len(candidates),
+                    start=start,
+                    done=progress.add,
+                )
+            ranking = ranking.of(nonzero[ranking.query] & ~find_sorted(ranked, ranking.row)[1])
+            with files.disk_errors(out.path), files.replacing(out.path / unit) as path:
+                files.write_arrow(path, pool.renumbered(ranking).table().to_batches(), RANKING)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_if_mixed
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows
@@ -173,7 +173,6 @@ class Embedding(Sharded):
 
     model: Model
     role: Role
-    sequential = True
     accelerated = True
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:  # noqa: ARG002
@@ -189,9 +188,8 @@ class Embedding(Sharded):
         """Return the devices the model can be loaded on."""
         return self.model.devices(resources)
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        """Embed the shards of the job's units, on one device."""
-        ((inputs, out, units),) = jobs
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:
+        """Embed some shards, on one device."""
         texts = CorpusTexts(Corpus(inputs["corpus"]), self.role)
         rows, owners = read_rows(out)
         device = self.devices(resources)[0]
@@ -260,14 +258,7 @@ def describe_stores(root: Path, corpus: str | None) -> Iterator[dict[str, Any]]:
             "MB": round(sum(output.bytes for segment in segments for output in segment.manifest.outputs) / 1e6, 1),
         }
         if len(rows):
-            figures = statistics(store)
-            description |= {
-                "vectors_a_paper": round(figures.vectors_per_paper, 2),
-                "dimension": store.dimension,
-                "norm": f"{figures.mean:.4g} ({figures.shortest:.4g} to {figures.longest:.4g})",
-                "zeros": figures.zeros,
-                "mean_cosine": round(figures.mean_cosine, 4),
-            }
+            description |= statistics(store)
             source = corpora.get(first.inputs["corpus"])
             texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
             description["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"

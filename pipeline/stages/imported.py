@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.schema import vectors as vectors_schema
-from pipeline.core.task import Inputs, Job, Sharded, UnitProvenance
+from pipeline.core.task import Inputs, Sharded, UnitProvenance
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.reader import Corpus, Rows
@@ -66,7 +66,6 @@ class Import(Sharded):
 
     model: Model
     role: Role
-    sequential = True
 
     @property
     def _noun(self) -> str:
@@ -96,9 +95,8 @@ class Import(Sharded):
         """Return the CPU once for each file that can be read at a time."""
         return ["cpu"] * max(1, min(resources.workers, len(self.files)))
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:  # noqa: ARG002
-        """Read the files of the job's units."""
-        ((_, out, units),) = jobs
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:  # noqa: ARG002
+        """Read some of the files."""
         vector_files = self.files
         keys, order = (np.load(out.scratch() / name, mmap_mode="r") for name in (_KEYS, _ORDER))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -26,7 +26,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Job, Sharded, Task, UnitProvenance, warn_if_mixed
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
@@ -79,21 +79,19 @@ class Reranking(Sharded):
         """Return the devices the model can be loaded on."""
         return self.model.devices(resources)
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:
         """Score the pairs of some units, on one device."""
         device = self.devices(resources)[0]
         encoder: Any = self.model.load(None, dataclasses.replace(resources, device=device))
-        total = sum(sum(job.units.values()) for job in jobs)
+        pool, (query, row) = open_pool(inputs), _heads(inputs, self.head)
+        bounds = {name: list(map(int, re.findall(r"\d+", name))) for name in sorted(units)}
+        parts = {name: slice(*np.searchsorted(query, [a, a + n])) for name, (a, n) in bounds.items()}
+        total = sum(part.stop - part.start for part in parts.values())
         with Progress(total, f"rerank by {self.model.name}", "pairs") as progress:
-            for job in jobs:
-                pool, (query, row) = open_pool(job.inputs), _heads(job.inputs, self.head)
-                for name in sorted(job.units):
-                    start, size = map(int, re.findall(r"\d+", name))
-                    of_unit = slice(*np.searchsorted(query, [start, start + size]))
-                    scores = _scores(encoder, pool, query[of_unit], row[of_unit], progress)
-                    path = job.out.path / name
-                    with files.disk_errors(path.parent), files.replacing(path) as temporary:
-                        files.write_arrow(temporary, pa.table([scores], schema=_SCHEMA).to_batches(), _SCHEMA)
+            for name, part in parts.items():
+                scores = _scores(encoder, pool, query[part], row[part], progress)
+                with files.disk_errors(out.path), files.replacing(out.path / name) as temporary:
+                    files.write_arrow(temporary, pa.table([scores], schema=_SCHEMA).to_batches(), _SCHEMA)
         return cast("UnitProvenance", encoder.describe())
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002

@@ -141,8 +141,7 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
     """
     compute = parse_precision(precision)
     typed = names.parse(text)
-    with names.pointing(text):
-        systems = [*(resolve(name, compute) for name in typed), *map(_imported, runs)]
+    systems = [*(resolve(name, compute) for name in typed), *map(_imported, runs)]
     if not systems:
         raise InputError("no system was named", "Give --model, such as bm25,scincl")
     files = {os.path.realpath(system.ranker): system.name for system in systems if isinstance(system.ranker, Path)}
@@ -190,11 +189,9 @@ def encoders(systems: Iterable[System]) -> list[Model]:
 def encoder_names(text: str) -> list[str]:
     """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be installed."""
     encoders = list(dict.fromkeys(encoder for system in names.parse(text) for encoder in _encoders_in(system)))
-    with names.pointing(text):
-        for name in encoders:
-            with names.inside(name):
-                for part in registry.part_names(str(name)):
-                    registry.kind_of(part)
+    for name in encoders:
+        for part in registry.part_names(str(name)):
+            registry.kind_of(part)
     return list(map(str, encoders))
 
 
@@ -212,8 +209,7 @@ def ranks_without_encoder(name: Name) -> bool:
 
 def resolve(name: Name, precision: str | None = None) -> System:
     """Return the system of a name; InputError, of the part that is wrong, if there is none."""
-    with names.inside(name):
-        return _labelled(name, precision) if name.label else _resolve(name, precision)
+    return _labelled(name, precision) if name.label else _resolve(name, precision)
 
 
 def _labelled(name: Name, precision: str | None) -> System:

@@ -19,8 +19,7 @@ UNTUNED = f"bm25:k1={DEFAULT_K1:g},b={DEFAULT_B:g}"
 
 def stored_names(text: str) -> tuple[str, ...]:
     """Return the names of systems in tables: labels, paths cut to their last part, BM25's parameters spelled once."""
-    with names.pointing(text):
-        return tuple(_as_shown(name).title for name in names.parse(text))
+    return tuple(_as_shown(name).title for name in names.parse(text))
 
 
 def _as_shown(name: Name) -> Name:

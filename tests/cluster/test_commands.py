@@ -80,7 +80,7 @@ def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None
     jobs = Jobs(world.root / JOBS / "embedding-0123abcd")
     jobs.folder.mkdir(parents=True)
     (jobs.folder / "999999_submitted.pkl").touch()
-    files.write_text(jobs.folder / "record.json", f'{{"work": ["{work}"]}}')
+    files.write_text(jobs.folder / "record.json", f'{{"work": "{work}"}}')
     world.env |= {"PATH": str(tmp_path)}
     assert "unknown (squeue is not on this machine)" in world.run("jobs").stdout
     unknown = "jobs of embedding-0123abcd may still make the same units: look on a login node"

@@ -38,14 +38,14 @@ def expected(tmp_path: Path, task: Task) -> dict[str, bytes]:
 
 
 def apart(count: int = 3) -> Executor:
-    return lambda assignment: [run_assignment(assignment.only(units)) for units in divide(assignment.sizes, count)]
+    return lambda assignment: [run_assignment(assignment.only(units)) for units in divide(assignment.units, count)]
 
 
 def test_files_that_stay_hidden_are_made_again_to_the_same_bytes(tmp_path: Path, task: Task) -> None:
     whole, missing = expected(tmp_path, task), []
 
     def killed(assignment: Assignment) -> list[UnitProvenance]:
-        missing.append(len(assignment.sizes))
+        missing.append(len(assignment.units))
         apart()(assignment)
         raise KeyboardInterrupt
 
@@ -69,10 +69,10 @@ def test_parts_lock_nothing_and_keep_folders_small(tmp_path: Path, task: Task, m
 
     def counting(assignment: Assignment) -> list[UnitProvenance]:
         facts = []
-        for units in divide(assignment.sizes, 3):
+        for units in divide(assignment.units, 3):
             facts.append(run_assignment(assignment.only(units)))
-            files = sum(len(names) for _, _, names in os.walk(assignment.jobs[0].out.path))
-            counts.append(files - 2 * len(assignment.sizes))
+            files = sum(len(names) for _, _, names in os.walk(assignment.out.path))
+            counts.append(files - 2 * len(assignment.units))
         return facts
 
     Runner(tmp_path, HERE, executor=counting).make(task)
@@ -89,5 +89,5 @@ def test_several_kinds_of_processors_are_said(tmp_path: Path, task: Task, capsys
 
     made = Runner(tmp_path, HERE, executor=executor).make(task)
     assert made.manifest.provenance["hardware"] == sorted([*here, "Other (avx2)"])
-    line = f"{made.name} was computed on {', '.join(sorted([*here, 'Other (avx2)']))}"
+    line = f"{made.name} was computed on several kinds of processor ({', '.join(sorted([*here, 'Other (avx2)']))})"
     assert line in capsys.readouterr().err

@@ -32,7 +32,7 @@ def world(slurm_host: SlurmHost, tmp_path: Path) -> World:
 
 
 def workers(world: World) -> list[str]:
-    return [job for jobs in Jobs.all(world.root) if jobs.works for job in jobs.alive()]
+    return [job for jobs in Jobs.all(world.root) if jobs.work for job in jobs.alive()]
 
 
 def running(host: SlurmHost, world: World, units: int = 1) -> list[str]:
@@ -194,7 +194,7 @@ def test_submitted_by_make(slurm_host: SlurmHost, world: World) -> None:
     assert not [job for job in cancelled if job["last"].startswith("submitit")]
     slurm_host.until(lambda: make_submit(world, file).returncode == 0, "no job is completing, and it is submitted", 60)
     slurm_host.until(lambda: workers(world), "it goes on", 60)
-    (jobs,) = [jobs for jobs in Jobs.all(world.root) if not jobs.works]
+    (jobs,) = [jobs for jobs in Jobs.all(world.root) if not jobs.work]
     subprocess.run(["scontrol", "requeue", jobs.ids[-1]], check=True)
     completes(slurm_host, jobs)
     assert world.units() == 0

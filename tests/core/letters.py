@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.manifest import Counts
-from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
-from pipeline.core.task import Inputs, Job, Task, UnitProvenance
+from pipeline.core.task import Inputs, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 
 HERE = Resources(memory=2**30, workers=2, device="cpu")
@@ -48,12 +47,11 @@ def letters(text: str, before: Task | Artifact | None = None, pause: float = 0.0
 
 
 @dataclass(frozen=True)
-class Together:
-    """The letters of every job, a unit a letter; later ones are larger."""
+class Units:
+    """A unit a letter; later ones are larger."""
 
     pause: float = 0.0
     processes: int = 1
-    sequential = False
     accelerated = False
 
     def plan(self, inputs: Inputs, out: Workdir, spread: bool) -> Mapping[str, int]:
@@ -63,19 +61,17 @@ class Together:
     def devices(self, resources: Resources) -> list[str]:
         return [resources.device] * self.processes
 
-    def work(self, jobs: Sequence[Job], resources: Resources) -> UnitProvenance:
-        say(f"together: {len(jobs)}")
-        for inputs, out, units in jobs:
-            write_letters(units, inputs, out, self.pause)
-        return {"made": [unit for job in jobs for unit in job.units]}
+    def work(self, inputs: Inputs, out: Workdir, units: Collection[str], resources: Resources) -> UnitProvenance:
+        write_letters(units, inputs, out, self.pause)
+        return {"made": list(units)}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:
         out.note(made=sorted(unit for part in facts for unit in part["made"]))
         return {"bytes": sum(out.counts(letter)["bytes"] for letter in out.plan() or {})}
 
 
-def together(text: str, before: Task | None = None, pause: float = 0.0, processes: int = 1) -> Task:
-    return dataclasses.replace(letters(text, before, pause), run=None, units=Together(pause, processes))
+def in_units(text: str, before: Task | None = None, pause: float = 0.0, processes: int = 1) -> Task:
+    return dataclasses.replace(letters(text, before, pause), run=None, units=Units(pause, processes))
 
 
 def make(root: Path, task: Task, *, repair: bool = False) -> Artifact:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from tests.core.letters import HERE, Letters, Together, contents, letters, make, together, write_letters
+from tests.core.letters import HERE, Letters, Units, contents, in_units, letters, make, write_letters
 
 
 def stamps(folder: Path, names: str) -> list[tuple[int, int]]:
@@ -204,30 +203,27 @@ def test_a_repair_killed_at_any_moment_is_finished_by_the_next_run(tmp_path: Pat
     assert kills > 20
 
 
-@pytest.mark.parametrize("tasks", [[letters("ab")], [together("ab"), together("cd")]], ids=["one", "group"])
+@pytest.mark.parametrize("task", [letters("ab"), in_units("ab")], ids=["whole", "units"])
 def test_an_error_publishes_nothing_and_leaves_no_litter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tasks: list[Task]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task: Task
 ) -> None:
     def fail(*_: object) -> NoReturn:
         raise InputError("no such year", "Choose another")
 
-    monkeypatch.setattr(Together, "work", fail)
+    monkeypatch.setattr(Units, "work", fail)
     with pytest.raises(InputError):
-        Runner(tmp_path, HERE).make_all([task if task.units else dataclasses.replace(task, run=fail) for task in tasks])
+        make(tmp_path, task if task.units else dataclasses.replace(task, run=fail))
     assert list((tmp_path / "room").iterdir()) == []
 
 
 ONE = 'make(Path(sys.argv[1]), letters("abcdefgh", letters("xyz", pause=0.03), pause=0.03))'
-GROUP = """
-inner = letters("xyz", pause=0.03)
-Runner(Path(sys.argv[1]), HERE).make_all([together(text, inner, pause=0.03) for text in ("abc", "def", "ghi")])
-"""
+BY_UNITS = ONE.replace("letters", "in_units")
 IMPORTS = """
 import os, signal, sys
 from pathlib import Path
 from pipeline.core.runner import Runner
 from pipeline.core.workdir import Workdir
-from tests.core.letters import HERE, letters, make, together
+from tests.core.letters import HERE, letters, make, in_units
 """
 LOST = """
 with Workdir(Path(sys.argv[1])).file("b") as (path, _):
@@ -257,7 +253,7 @@ def test_what_a_lost_process_was_writing_is_not_published(tmp_path: Path) -> Non
     assert sorted(path.name for path in artifact.path.iterdir()) == ["a", "b", "c", "manifest.json"]
 
 
-@pytest.mark.parametrize("script", [ONE, GROUP], ids=["one", "group"])
+@pytest.mark.parametrize("script", [ONE, BY_UNITS], ids=["whole", "units"])
 def test_killed_at_any_moment_it_goes_on_and_publishes_the_same_bytes(tmp_path: Path, script: str) -> None:
     assert start(tmp_path / "whole", script).wait() == 0
     root = tmp_path / "killed"
@@ -272,12 +268,12 @@ def test_killed_at_any_moment_it_goes_on_and_publishes_the_same_bytes(tmp_path: 
     assert contents(root) == contents(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("script", "made"), [(ONE, "letters: abcdefgh"), (GROUP, "together: 3")], ids=["one", "group"])
-def test_of_two_builders_one_builds_and_the_other_waits(tmp_path: Path, script: str, made: str) -> None:
+@pytest.mark.parametrize("script", [ONE, BY_UNITS], ids=["whole", "units"])
+def test_of_two_builders_one_builds_and_the_other_waits(tmp_path: Path, script: str) -> None:
     processes = [start(tmp_path, script) for _ in range(2)]
     said = [process.communicate(timeout=60)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    assert sum(made in text for text in said) == 1
+    assert sum("letters: abcdefgh" in text for text in said) == 1
     assert sum("another process is building" in text for text in said) >= 1
     assert not list((tmp_path / "room").glob(".*"))
 
@@ -302,20 +298,6 @@ def test_a_full_disk_is_said_and_nothing_is_half_published(small_disk: Path) -> 
     with pytest.raises(StageError, match=r"disk is full.*nothing was published.*again"):
         make(small_disk, dataclasses.replace(letters("ab"), run=fill))
     assert not [path for path in (small_disk / "room").iterdir() if not path.name.startswith(".")]
-
-
-def test_what_can_be_made_together_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    inner = letters("ab")
-    tasks = [letters("out", together("uv", inner)), together("xyz", inner), together("uv", inner), letters("pq")]
-    group, alone = tmp_path / "together", tmp_path / "alone"
-    artifacts = Runner(group, HERE).make_all([*tasks, together("k", inner, pause=0.001)])
-    assert re.findall(r"together: \d", capsys.readouterr().err) == ["together: 2", "together: 1"]
-    for task, artifact in zip(tasks, artifacts, strict=False):
-        other = make(alone, task)
-        assert (other.id, other.name, other.manifest.counts) == (artifact.id, artifact.name, artifact.manifest.counts)
-    assert {name: text for name, text in contents(group).items() if "/k-" not in name} == contents(alone)
-    Runner(group, HERE).make_all([*tasks, together("l", inner)])
-    assert capsys.readouterr().err.count("together: 1") == 3  # two made alone before, then what was missing
 
 
 @pytest.mark.parametrize("slug", ["../x", "a/b", "", ".hidden", "line\nend", "\u202e", "x" * 201])

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from pipeline.core.artifact import Artifact
 from pipeline.core.errors import StageError
 from pipeline.core.runner import Runner
-from pipeline.core.task import Assignment, Job, UnitProvenance, divide, run_assignment
+from pipeline.core.task import Assignment, UnitProvenance, divide, run_assignment
 from pipeline.core.workdir import Workdir
-from tests.core.letters import HERE, Together, make, together
+from tests.core.letters import HERE, Units, in_units, make
 
-TASK = together("abcdefg")
+TASK = in_units("abcdefg")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def parts(count: int, without: int = -1) -> Callable[[Assignment], list[UnitProv
     """Return an executor that makes units in parts, but for one."""
 
     def executor(assignment: Assignment) -> list[UnitProvenance]:
-        divided = divide(assignment.sizes, count)
+        divided = divide(assignment.units, count)
         return [
             run_assignment(assignment.only(units)) for part, units in enumerate(divided) if units and part != without
         ]
@@ -68,7 +68,7 @@ def test_parts_make_what_one_process_makes(whole: Artifact, planned: Runner, cou
 
 
 def test_processes_make_what_one_process_makes(whole: Artifact, tmp_path: Path) -> None:
-    several = make(tmp_path, together("abcdefg", processes=3))
+    several = make(tmp_path, in_units("abcdefg", processes=3))
     assert several.manifest.outputs == whole.manifest.outputs
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_unit_is_made_again(whole: Artifact, planned: Runner) -> None:
     left: list[str] = []
 
     def note(assignment: Assignment) -> list[UnitProvenance]:
-        left.extend(assignment.sizes)
+        left.extend(assignment.units)
         return [run_assignment(assignment)]
 
     assert divided(planned.root, note).manifest.outputs == whole.manifest.outputs
@@ -102,11 +102,11 @@ def test_a_damaged_unit_is_made_again(whole: Artifact, planned: Runner) -> None:
 
 def test_a_doubled_assignment_makes_nothing_twice(planned: Runner) -> None:
     work = Workdir(planned.work_folder(TASK))
-    assignment = Assignment(Together(), (Job({}, work, work.plan() or {}),), HERE, True)
-    assert run_assignment(assignment)["made"] == sorted(assignment.sizes)
+    assignment = Assignment(Units(), {}, work, work.plan() or {}, HERE, True)
+    assert run_assignment(assignment)["made"] == sorted(assignment.units)
     before = {record.name: json.loads(record.read_text()) for record in work.path.glob(".*.done")}
     assert run_assignment(assignment) == {}
-    for letter in assignment.sizes:  # two at once: the second writes the same again
+    for letter in assignment.units:  # two at once: the second writes the same again
         with work.file(letter) as (path, written):
             path.write_text(letter)
             written.counts = {"bytes": 1}

@@ -20,8 +20,8 @@ def apart(root: Path, count: int, made: list[str] | None = None) -> Runner:
     """Return a runner whose units are made in so many parts, one after the other; ``made`` gets their names."""
 
     def executor(assignment: Assignment) -> list[UnitProvenance]:
-        (made if made is not None else []).extend(unit for job in assignment.jobs for unit in job.units)
-        return [run_assignment(assignment.only(units)) for units in divide(assignment.sizes, count)]
+        (made if made is not None else []).extend(assignment.units)
+        return [run_assignment(assignment.only(units)) for units in divide(assignment.units, count)]
 
     return Runner(root, HERE, executor=executor)
 

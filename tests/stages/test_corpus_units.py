@@ -23,7 +23,7 @@ def test_parts_of_several_processes_make_the_same_corpus(tmp_path: Path) -> None
     seen: list[str] = []
 
     def first_half(assignment: Assignment) -> list[dict[str, object]]:
-        seen.extend(assignment.sizes)
+        seen.extend(assignment.units)
         chosen = sorted(seen)[: len(seen) // 2 + 1]
         run_assignment(assignment.only(chosen))
         return [dict(run_assignment(assignment))]
@@ -41,7 +41,7 @@ def test_a_damaged_record_of_a_part_means_that_it_is_read_again(tmp_path: Path, 
 
     def damage(assignment: Assignment) -> list[dict[str, object]]:
         made = [dict(run_assignment(assignment))]
-        (assignment.jobs[0].out.path / min(assignment.sizes)).write_bytes(text)
+        (assignment.out.path / min(assignment.units)).write_bytes(text)
         return made
 
     made = Runner(tmp_path / "damaged", HERE, executor=damage).make(task)
