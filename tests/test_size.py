@@ -13,7 +13,7 @@ LINES = {
     "train": 2_296,
     "studies": 10_048,
     "cluster": 560,
-    "scores": 5_200,
+    "scores": 5_202,
     "stages": 3_939,
     "exchange": 2_011,
     "measure": 3_278,

@@ -13,6 +13,7 @@ import polars as pl
 from pipeline.core.config import changed_fields
 from pipeline.core.errors import InputError, require_known
 from pipeline.corpus.pool import Pool
+from pipeline.corpus.poolconfig import SEPARATING
 from pipeline.measure.design import Draws
 from pipeline.scores.average import (
     AMONG,
@@ -208,8 +209,9 @@ def on_shared_pools(runs: pl.DataFrame, systems: Sequence[str]) -> pl.DataFrame:
         kinds.append(of_kind.filter(pl.col("pool").is_in(list(set.intersection(*map(set, pools_of))))))
     kinds = [of_kind for of_kind in kinds if len(of_kind)]
     if len(kinds) > 1:
-        first, *others = (settings_of_pool(of_kind.row(0, named=True)) for of_kind in kinds)
-        changed = "; ".join(dict.fromkeys(text for other in others for text in changed_fields(first, other)))
+        settings = (settings_of_pool(of_kind.row(0, named=True)) for of_kind in kinds)
+        first, *others = ({name: each[name] for name in ("corpus", *SEPARATING)} for each in settings)
+        changed = "; ".join(dict.fromkeys(text for other in others for text in changed_fields(first, other))) or "size"
         raise InputError(
             f"pools of one kind must be compared, got {len(kinds)} kinds that differ ({changed})",
             "Choose one by options of these names",
