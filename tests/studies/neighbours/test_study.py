@@ -124,7 +124,7 @@ def test_neighbours_of_all_papers_are_candidates_unless_sampled(study: Any, comm
             row for row in printed["tables"]["classes"] if row["system"] == "bm25" and row["measure"] == "AOP-10"
         ]
         misspelt += [row["value"] for row in of_bm25 if row["name"] == "T_A_DelNNChar"]
-        for table in ("categories", "optimality", "classes", "correlation"):
+        for table in ("categories", "optimality", "classes"):
             assert ("candidates=sampled" in (Path(printed["folder"]) / f"{table}.md").read_text()) == noted
     assert misspelt[0] < misspelt[1]
 
