@@ -356,7 +356,7 @@ class Hub:
     def catalogue(self, name: str, remotes: list[Remote]) -> Catalogue:
         """Return listed files as a release."""
         from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented
 
         if not remotes:
             raise StageError(f"the hub lists no files of {name}", "Check --endpoint and HF_ENDPOINT")
