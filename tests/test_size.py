@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_842,
     "encode": 4_604,
     "corpus": 2_404,
-    "sources": 5_203,
+    "sources": 5_206,
     "core": 3_351,
     "alias": 28,
     "data": 6,

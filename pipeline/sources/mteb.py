@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -261,6 +262,8 @@ def task_qrels(task: str, subset: str, split: str, folder: Path | None = None) -
 def _held(dataset: str, revision: str, task: str) -> Path:
     """Return the copy of a data set in the cache of huggingface_hub, after it was fetched if it wasn't there."""
     hub = optional("huggingface_hub", f"task {task}")
+    with suppress(hub.errors.LocalEntryNotFoundError):
+        return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision, local_files_only=True))
     try:
         return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision))
     except (OSError, ValueError, httpx.HTTPError) as error:
