@@ -59,9 +59,7 @@ class Recipe:
 
     input: str = required("folder of SciRepEval's files, with training sets or samples")
     systems: str = required("the base encoders, with labels")
-    published: Mapping[str, str] = required(
-        "by label of a base, the paper's base whose figures are printed next to ours"
-    )
+    published: Mapping[str, str] = required("by label of a base, the paper's base that ours is compared with")
     architectures: tuple[str, ...] = required(", ".join(filter(None, LABELS)))
     ablations: tuple[str, ...] = required("formats joined by + that the first base is trained on with control codes")
     seeds: tuple[int, ...] = required("of trainings; ablations have the first")

@@ -136,7 +136,7 @@ def published_table(fields: pl.DataFrame) -> list[Table]:
     compared = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
     compared = compared.rename({"value": "here"})
     note = "Percent. The paper's benchmark comes from S2ORC; another corpus or other candidates give other figures."
-    return [frame_table("paper", "Beside the figures of the papers", compared, [note])] if len(compared) else []
+    return [frame_table("paper", "Next to the figures of the papers", compared, [note])] if len(compared) else []
 
 
 STUDY = old_study(

@@ -51,9 +51,7 @@ class Recipe:
     seed: int = required("seed of every draw")
     systems: str = required("whose rankings are compared, with commas")
     tune: bool = required("whether bm25 has the parameters tuned for each field on the queries of val")
-    model_negatives: str = required(
-        "systems that supply negatives; empty: the three whose top negatives are least similar"
-    )
+    model_negatives: str = required("systems that supply negatives; empty: the three that differ most")
     positives: int = required("cited papers per query at most")
     negatives: int = required("candidates of each other type")
     top: int = required("top negatives of a system, and most cited papers of a field, that are drawn from")

@@ -46,9 +46,8 @@ def efficiency(vectors: Mapping[tuple[str, Format], tuple[Model, Artifact]]) -> 
         "that are not safetensors: their bytes by four. Of the format: of its adapter, PALs or code alone. Cut: papers "
         "longer than the encoder reads.",
     ]
-    shown = frame.rename(
-        {"own_parameters": "of the format", "papers_per_second": "papers per second", "cut": "cut (%)"}
-    )
+    heads = {"own_parameters": "of the format", "papers_per_second": "papers per second", "cut": "cut (%)"}
+    shown = frame.rename(heads)
     return frame_table("efficiency", "SciRepEval: efficiency", frame, notes, shown=shown)
 
 
