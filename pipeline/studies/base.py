@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,35 +51,6 @@ class Report:
     title: str = ""
 
 
-@dataclass(frozen=True)
-class StudyFigure:
-    """A figure of a :class:`StudyResult`."""
-
-    name: str
-    draw: Drawing
-    charted: bool = False
-
-
-@dataclass(frozen=True)
-class StudyResult:
-    """A :class:`Report` of a study that is not on the kit yet."""
-
-    tables: Sequence[Table]
-    figures: Sequence[StudyFigure] = ()
-    sources: Sequence[str] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    parts: Sequence[Part] = ()
-    copies: Mapping[str, Path] = field(default_factory=dict)
-    findings: Sequence[str] = ()
-    best: str = ""
-
-    @property
-    def report(self) -> Report:
-        """The report."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return Report(**values | {"figures": {figure.name: figure.draw for figure in self.figures}})
-
-
 Steps = Generator[Sequence["Task"], Any, Report]
 """What a study does: it yields lists of tasks, gets the artifacts of each, in their order, and returns its report."""
 
@@ -113,29 +84,6 @@ class Study:
     def default_recipe(self) -> Path:
         """The recipe used without ``--recipe``; it has the study's name."""
         return self.own_recipe or RECIPES / f"{self.name}.toml"
-
-
-def old_study(
-    name: str,
-    summary: str,
-    recipe: type[Any],
-    batches: Callable[[Workspace, Any], Iterator[Sequence[Task]]],
-    results: Callable[[Workspace, Any], StudyResult],
-    **further: Any,
-) -> Study:
-    """Return a study that is not on the kit yet: it computes its tasks once to make them and once to read them."""
-
-    def steps(workspace: Workspace, recipe: Any) -> Steps:
-        yield from batches(workspace, recipe)
-        yield ()  # a plan ends here
-        return results(workspace, recipe).report
-
-    return Study(name, summary, recipe, steps, **further)
-
-
-def no_tasks(_workspace: Workspace, _recipe: Any) -> Iterator[Sequence[Task]]:
-    """Yield nothing: batches of a study of results that other commands or tools made."""
-    yield from ()
 
 
 STUDIES = {

@@ -14,49 +14,57 @@ and writes tables, figures and the page.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline.api import Workspace, selection
-from pipeline.core.artifact import Artifact, readable
-from pipeline.core.config import OMIT_DEFAULT, counted, digest, file_name, format_count
-from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.artifact import Artifact, published, readable
+from pipeline.core.config import OMIT_DEFAULT, counted, digest, file_name, format_count, from_mapping
+from pipeline.core.csr import offsets_of, pack
+from pipeline.core.errors import CorruptError, InputError, InsufficientDataError, nearest, require_known
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
-from pipeline.core.files import read_arrow, sha256
+from pipeline.core.files import given_json, given_toml, read_arrow, resolved, sha256
 from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
+from pipeline.core.order import best
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator, priorities, smallest
-from pipeline.core.schema import NO_YEAR
+from pipeline.core.schema import MISSING, NO_YEAR
 from pipeline.core.settings import Count, convert, required
 from pipeline.core.task import Inputs, Task
-from pipeline.core.text import doi_key, title_keys
+from pipeline.core.text import doi_key, id_keys, normalise, number, same_title_form, title_keys
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, corpus_folders
+from pipeline.core.workspace import CORPORA, RANKINGS, corpus_folders, find_corpus
 from pipeline.corpus.build import build_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
-from pipeline.corpus.pools import write_pool
-from pipeline.corpus.prefilter import describe_gaps
-from pipeline.corpus.reader import Corpus, Text
+from pipeline.corpus.pools import drawable, write_pool
+from pipeline.corpus.prefilter import PrefilterConfig, describe_gaps, has_text, prefilter
+from pipeline.corpus.queries import choose_queries
+from pipeline.corpus.reader import Corpus, Graph, Text
 from pipeline.data import DATA
 from pipeline.encode.aspire import split_sentences
 from pipeline.encode.base import Matrix
 from pipeline.encode.kinds import KINDS
 from pipeline.encode.known import known_models
-from pipeline.encode.model import Model
-from pipeline.encode.names import parse_one, split_names
+from pipeline.encode.known import published as published_of
+from pipeline.encode.model import FIELD_MARK, Model, Role
+from pipeline.encode.names import parse, parse_one, split_names
+from pipeline.encode.parameters import own_parameters, parameters
+from pipeline.encode.registry import for_task, resolve
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.exchange.boards import MAIN
 from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
+from pipeline.exchange.frames import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.design import USUAL, Design, corrected, estimate
 from pipeline.measure.design import Draws as Draws
+from pipeline.measure.engines import above_chance, by_chance, evaluate_all
 from pipeline.measure.estimates import (
     ENOUGH,
     POWER,
@@ -65,24 +73,28 @@ from pipeline.measure.estimates import (
     crossed_mean,
     share_of_clusters,
     share_of_samples,
+    tall,
 )
-from pipeline.measure.inputs import Qrels, query_of
+from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks_with_ends, standings
-from pipeline.measure.statistics import bootstrap_means, by_unit, interval, simultaneous
-from pipeline.retrieve.base import Ranking
+from pipeline.measure.resampling import bootstrap
+from pipeline.measure.statistics import Floats, bootstrap_means, by_unit, interval, simultaneous
+from pipeline.retrieve.base import MAX_DEPTH, Ranking
+from pipeline.retrieve.canonical import best_pair_score
 from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import collection, unusual
-from pipeline.scores.choose import option
+from pipeline.scores.choose import labels_of, option
 from pipeline.scores.compare import most_different
 from pipeline.scores.facts import artifact_of, gaps_of, setting_of
 from pipeline.scores.files import evaluate
 from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.layout import select_measures
-from pipeline.scores.page.browse import browser
+from pipeline.scores.page.browse import Typed, browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.scores.published import published as published_figure
+from pipeline.scores.published import with_published
 from pipeline.scores.render import render_table
 from pipeline.scores.sources import (
     INDEX,
@@ -95,48 +107,79 @@ from pipeline.scores.sources import (
     cut_note,
     trainings_in,
 )
-from pipeline.scores.store import Rankings, open_pool, open_rankings, readable_runs, values
+from pipeline.scores.store import Rankings, open_pool, open_rankings, readable_runs, runs_of, values
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table, label_of
-from pipeline.sources.base import RAW_PAPERS, PaperBatch, Release
+from pipeline.sources import csfcube
+from pipeline.sources.base import RAW_PAPERS, PaperBatch, QuerySet, Release, find_files, fingerprint
 from pipeline.sources.collection import JsonLines
+from pipeline.sources.papers import Paper, paper_batches
+from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
-from pipeline.stages.embed import store_of
-from pipeline.stages.ranking_file import read_ranking
-from pipeline.stages.score import score_tasks
+from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.stages.ranking_file import read_ranking, write_ranking
+from pipeline.stages.score import score_task, score_tasks
 from pipeline.stages.selection import Selection
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, encoders, parse_systems
-from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_system
+from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_names, stored_system
+from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Drawing, Report, Steps, Study
 from pipeline.studies.pools import Draw, own_pool, with_negatives
-from pipeline.studies.recipe import PoolsRecipe, pools_of
-from pipeline.studies.scored import Batches, Scored, corpus_of, in_lists, pool_tasks, scored, stored_runs, tuned
+from pipeline.studies.recipe import PoolsRecipe, pools_of, read_recipe
+from pipeline.studies.scored import (
+    Batches,
+    Scored,
+    check_baseline,
+    corpus_of,
+    in_lists,
+    named_by,
+    pool_tasks,
+    report_of,
+    scored,
+    stored_runs,
+    tuned,
+)
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
 
 __all__ = [
-    "ALPHA", "AVERAGE", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FIELD_BIT",
-    "FRACTION", "INDEX", "KINDS", "MAG_FIELDS", "MAIN", "NO_YEAR", "OMIT_DEFAULT", "PERCENT", "POINTS", "POWER",
-    "PROTOCOL", "RAW_PAPERS", "RERANKER", "SETTINGS", "TUNED", "UNKNOWN", "UNTUNED", "USUAL", "Artifact", "Batches",
-    "Board", "Browser", "Chart", "Columns", "Corpus", "Count", "Counts", "Design", "Draw", "Drawing", "Draws", "Found",
-    "InputError", "Inputs", "JsonLines", "Matrix", "Model", "PaperBatch", "Pool", "PoolConfig", "PoolsRecipe",
-    "Progress", "Qrels", "Ranking", "Rankings", "Release", "Report", "Resources", "Row", "Scored", "Selection",
-    "Series", "Show", "Source", "Sources", "Steps", "Study", "Table", "Task", "Text", "VectorStore", "Workdir",
-    "Workspace", "all_pairs", "artifact_of", "as_training", "board", "bootstrap_means", "browser", "build_corpus",
-    "by_unit", "cited_until", "collection", "components", "contrasts", "convert", "corpus_folders", "corpus_of",
-    "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "cut_note", "dense_ranking_task",
-    "describe_gaps", "digest", "doi_key", "draw_heat", "encoders", "estimate", "evaluate", "figure", "file_name",
-    "flat", "format_count", "fused_names", "gaps_of", "generator", "in_lists", "in_our_spelling",
-    "interval", "is_called", "known_models", "label_of", "letters", "lines", "most_different", "nearest", "open_pool",
-    "open_rankings", "option", "own_pool", "parse_measures", "parse_one", "parse_systems", "pip_extra", "plan",
-    "points", "pool_tasks", "pools_of", "priorities", "published_figure", "query_of",
-    "ranks_with_ends", "read_arrow", "read_ranking", "read_results", "readable", "readable_runs", "render_table",
-    "require_known", "required", "score_tasks", "scored", "select_measures", "selection", "setting_of", "sha256",
-    "share_of_clusters", "share_of_samples", "sign_of", "simultaneous", "smallest", "spelled", "split_names",
-    "split_sentences", "standings", "stands_on", "store_of", "stored_judged", "stored_runs", "stored_system", "study",
-    "summarise", "table", "title_keys", "trainings_in", "tuned", "unordered", "unusual", "values", "with_negatives",
-    "write_pool", "write_rows", "write_shard",
+    "ALPHA", "AVERAGE", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FIELD_BIT", "FIELD_MARK",
+    "FRACTION", "INDEX", "KINDS", "MAG_FIELDS", "MAIN", "MAX_DEPTH", "MISSING", "NO_YEAR", "OMIT_DEFAULT", "PERCENT",
+    "POINTS", "POWER", "PROTOCOL", "RANKINGS", "RAW_PAPERS", "RERANKER", "SETTINGS", "TUNED", "UNKNOWN", "UNTUNED",
+    "USUAL", "Artifact", "Batches", "Board", "Browser", "Chart", "Columns", "Corpus", "CorruptError", "Count",
+    "Counts", "Design", "Draw", "Drawing", "Draws", "Floats", "Found", "Graph", "InputError", "Inputs",
+    "InsufficientDataError", "JsonLines", "Mask", "Matrix", "Model", "Paper", "PaperBatch", "Pool", "PoolConfig",
+    "PoolsRecipe", "PrefilterConfig", "Progress", "Qrels", "QuerySet", "RankedRun", "Ranking", "Rankings", "Release",
+    "Report", "Resources", "Role", "Row", "Scored", "Selection", "Series", "Show", "Source", "Sources", "Steps",
+    "StrictTally", "Study", "Table", "Tally", "Task", "Text", "Tuning", "Typed", "VectorStore", "Workdir", "Workspace",
+    "above_chance", "all_pairs", "artifact_of", "as_csv", "as_training", "best", "best_pair_score", "board",
+    "bootstrap", "bootstrap_means", "browser", "build_corpus", "by_chance", "by_unit", "check_baseline",
+    "choose_queries", "cited_until", "collection", "components", "contrasts", "convert", "corpus_folders", "corpus_of",
+    "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "csfcube", "cut_note",
+    "dense_ranking_task", "describe_gaps", "digest", "doi_key", "draw_heat", "drawable", "embed_tasks", "encoders",
+    "estimate", "evaluate", "evaluate_all", "figure", "file_name", "find_corpus", "find_files", "fingerprint", "flat",
+    "for_task", "format_count", "from_mapping", "fused_names", "gaps_of", "generator", "given_json", "given_toml",
+    "has_text", "id_keys", "in_lists", "in_our_spelling", "interval", "is_called", "known_models", "label_of",
+    "labels_of", "letters", "lines", "most_different", "named_by", "nearest", "normalise", "number", "numbered",
+    "offsets_of", "open_parquet", "open_pool", "open_rankings", "option", "own_parameters", "own_pool", "pack",
+    "paper_batches", "parameters", "parse", "parse_measures", "parse_one", "parse_systems", "pip_extra", "plan",
+    "points", "pool_tasks", "pools_of", "positions_in", "prefilter", "priorities", "published", "published_figure",
+    "published_of", "query_of", "ranks_with_ends", "read_arrow", "read_columns", "read_ranking", "read_recipe",
+    "read_records", "read_results", "readable", "readable_runs", "render_table", "report_of", "require_known",
+    "required", "resolve", "resolved", "runs_of", "same_title_form", "say", "score_task", "score_tasks", "scored",
+    "select_measures", "selection", "setting_of", "sha256", "share_of_clusters", "share_of_samples", "sign_of",
+    "simultaneous", "smallest", "spelled", "split_names", "split_sentences", "standings", "stands_on", "store_of",
+    "stored_judged", "stored_names", "stored_runs", "stored_system", "study", "summarise", "table", "tall",
+    "tfidf_similarities", "title_keys", "trainings_in", "tune_task", "tuned", "unordered", "unusual", "values", "warn",
+    "with_negatives", "with_published", "write_pool", "write_ranking", "write_rows", "write_shard",
 ]  # fmt: skip
+
+
+def tfidf_similarities(queries: Iterable[Text], papers: Iterable[Text]) -> Any:
+    """Return :func:`pipeline.encode.lsa.tfidf_similarities`, which brings scikit-learn."""
+    from pipeline.encode.lsa import tfidf_similarities as similarities
+
+    return similarities(queries, papers)
 
 
 def study(

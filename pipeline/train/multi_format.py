@@ -7,29 +7,16 @@ training is a task of ``mdcr train``, so it is shared and resumed as such.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import polars as pl
 
-from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
-from pipeline.core.config import counted, file_name, from_mapping
-from pipeline.core.errors import InputError, require_known
-from pipeline.core.progress import say
-from pipeline.core.settings import required
-from pipeline.core.task import Task
-from pipeline.data import DATA
-from pipeline.encode import names
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.tables import Column, Form, Table, Value, grid
-from pipeline.studies.base import StudyResult, old_study
-from pipeline.studies.common import cells_of, require_made
-from pipeline.studies.mdcr import evaluation as mdcr
-from pipeline.studies.mdcr import scores as mdcr_scores
-from pipeline.studies.recipe import RECIPES, read_recipe
-from pipeline.studies.scirepeval import study as scirepeval
+from pipeline.studies import kit
+from pipeline.studies.kit import InputError, require_known, required
+from pipeline.studies.mdcr.scores import mdcr_eval
+from pipeline.studies.scirepeval.study import scirepeval
 from pipeline.studies.scirepeval.tasks import FORMATS
 from pipeline.train.recipe import Name, formats_entry, systems
 from pipeline.train.recipe import Recipe as Training
@@ -48,9 +35,8 @@ LABELS = {
 """Architectures as the paper calls them; empty: the base untrained, ``adapters+ctrl``: the mean of two."""
 ALL, ABLATED = "all", "ctrl"
 
-_REFERENCE = DATA / "reference" / "trainings"
-_SOURCES = {"here": "", "published": "_published"}
-_COSTS = {"parameters": Form(1, ",.0f"), "training": Form(1, ".2f"), "inference": Form(1, ".2f")}
+_REFERENCE = kit.DATA / "reference/trainings"
+_COSTS = {"parameters": ",.0f", "training": ".2f", "inference": ".2f"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +76,7 @@ class Recipe:
     @property
     def bases(self) -> dict[str, str]:
         """The bases by label."""
-        return {name.title: str(replace(name, label="")) for name in names.parse(self.systems)}
+        return {name.title: str(replace(name, label="")) for name in kit.parse(self.systems)}
 
     def grid(self) -> list[Run]:
         """Return the trainings; fusions, which build on adapters, come last."""
@@ -122,7 +108,7 @@ class Run(NamedTuple):
         """Name of its model, or label of a base that is not trained."""
         words = (self.architecture, self.formats, str(self.seed))
         name = "-".join([self.base, *words]) if self.architecture else self.base
-        return file_name(name.replace("+", "_"), kept="_")
+        return kit.file_name(name.replace("+", "_"), kept="_")
 
 
 Rows = Mapping[Run, Mapping[str, str]]
@@ -144,43 +130,59 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
     return rows
 
 
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the trainings, then what evaluates them."""
-    hours = [row["gpu_hours"] for row in listing(recipe)]
-    rate = f"at {recipe.texts_per_second:g} texts per second (assumed)"
-    say(f"{len(hours)} trainings, {sum(hours):,.1f} GPU hours {rate} where the training sets are whole")
-    for _, runs in itertools.groupby(recipe.grid(), _is_fusion):
-        yield [_task(workspace, recipe, run) for run in runs]
-    rows = _systems(recipe, _made(workspace, recipe))
-    yield from scirepeval.batches(workspace, _evaluation(recipe, rows))
-    if recipe.benchmark:
-        yield from mdcr.batches(workspace, _benchmark(recipe, rows))
-
-
 def _is_fusion(run: Run) -> bool:
     return run.architecture == "fusion"
 
 
-def _task(workspace: Workspace, recipe: Recipe, run: Run) -> Task:
-    """Return the task of a training; InputError if it is a fusion of adapters that are not made."""
+NEEDS = "Fetch the files, mdcr fetch scirepeval --train, and give their folder with --input"
+_SUMMARY = "encoders of every architecture, trained and evaluated on SciRepEval"
+
+
+@kit.study("multi_format", _SUMMARY, Recipe, needs=NEEDS, listing=listing)
+def multi_format(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
+    """Return the papers' tables over trainings, with published figures, then those of the evaluation."""
+    hours, made = [row["gpu_hours"] for row in listing(recipe)], dict[Run, kit.Artifact]()
+    rate = f"at {recipe.texts_per_second:g} texts per second (assumed)"
+    kit.say(f"{len(hours)} trainings, {sum(hours):,.1f} GPU hours {rate} where the training sets are whole")
+    for _, group in itertools.groupby(recipe.grid(), _is_fusion):
+        runs = list(group)
+        trained = yield [_task(workspace, recipe, run, made) for run in runs]
+        made |= dict(zip(runs, trained, strict=True))
+    rows = _systems(recipe, made)
+    evaluated = yield from scirepeval.steps(workspace, _evaluation(recipe, rows))
+    frames = {table.name: table.frame for table in evaluated.tables}
+    runs = pl.DataFrame([(run.name, *run) for run in rows], ["system", *Run._fields], orient="row")
+    whole = runs.filter(formats=ALL)
+    averages = frames["averages"].select("system", figure="group", value="value")
+    tables = [_models("averages", "averages", recipe, whole, averages)]
+    if recipe.ablations:
+        formats = frames["formats"].select("system", figure=pl.format("{}-{}", "group", "format"), value="value")
+        chosen = runs.filter(base=next(iter(recipe.bases)), architecture=ABLATED, seed=recipe.seeds[0])
+        tables.append(_ablations(recipe, chosen, pl.concat([formats, averages])))
+    tables.append(_costs(whole, _seconds(made, frames["efficiency"])))
+    if recipe.benchmark:
+        ranked = yield from mdcr_eval.steps(workspace, _benchmark(recipe, rows))
+        fields = next(table for table in ranked.tables if table.name == "fields")
+        means = fields.frame.filter(field=kit.AVERAGE).select("system", figure="measure", value="value")
+        tables += [_models("mdcr", "MDCR, means over fields", recipe, whole, means), fields]
+    tables += [replace(table, name=f"scirepeval-{table.name}") for table in evaluated.tables]
+    entries = "".join(formats_entry(run.name, row) for run, row in rows.items())
+    return replace(evaluated, tables=tables, files={"formats.toml": entries})
+
+
+def _task(workspace: kit.Workspace, recipe: Recipe, run: Run, made: Mapping[Run, kit.Artifact]) -> kit.Task:
+    """Return the task of a training; a fusion is of adapters that are ``made``."""
     base = recipe.bases[run.base]
     if _is_fusion(run):
-        adapters = _task(workspace, recipe, run._replace(architecture="adapters"))
-        base = str(model_folder(require_made(workspace, adapters)).resolve())
+        base = str(model_folder(made[run._replace(architecture="adapters")]).resolve())
     chosen = {"name": run.name, "base": base, "architecture": run.architecture, "seed": run.seed}
     data = {"input": recipe.input, "tasks": recipe.tasks_of(run)}
     none = {"corpus": "", "triplets": "", "draw": {}, "validation": {}}
-    return train_task(
-        workspace, from_mapping(Training, {**recipe.settings_of(run), **chosen, **data, **none}), dry=True
-    )
+    settings = {**recipe.settings_of(run), **chosen, **data, **none}
+    return train_task(workspace, kit.from_mapping(Training, settings), dry=True)
 
 
-def _made(workspace: Workspace, recipe: Recipe) -> dict[Run, Artifact]:
-    """Return every training; InputError if one is missing."""
-    return {run: require_made(workspace, _task(workspace, recipe, run)) for run in recipe.grid()}
-
-
-def _systems(recipe: Recipe, made: Mapping[Run, Artifact]) -> Rows:
+def _systems(recipe: Recipe, made: Mapping[Run, kit.Artifact]) -> Rows:
     """Return bases, trainings and the means of adapters and control codes."""
     rows = {Run(label, "", ALL, 0): dict.fromkeys((*FORMATS, "query"), base) for label, base in recipe.bases.items()}
     rows |= {run: systems(cast("Name", run.architecture), model_folder(each).resolve()) for run, each in made.items()}
@@ -193,7 +195,7 @@ def _systems(recipe: Recipe, made: Mapping[Run, Artifact]) -> Rows:
     return rows
 
 
-def _evaluation(recipe: Recipe, rows: Rows) -> scirepeval.Recipe:
+def _evaluation(recipe: Recipe, rows: Rows) -> Any:
     """Return the recipe that evaluates all systems, and each code of the first base on the tasks of all formats."""
     formats = {run.name: dict(row) for run, row in rows.items()}
     codes = Run(next(iter(recipe.bases)), ABLATED, ALL, recipe.seeds[0])
@@ -202,45 +204,17 @@ def _evaluation(recipe: Recipe, rows: Rows) -> scirepeval.Recipe:
     changes: dict[str, Any] = {"input": recipe.input, "systems": ",".join(formats), "formats": formats}
     changes |= {"tasks": recipe.evaluated, "confusion": codes.name if codes in rows else ""}
     changes |= {"edition": recipe.edition, "resamples": recipe.resamples}
-    evaluation: scirepeval.Recipe = read_recipe(RECIPES / "scirepeval.toml", scirepeval.Recipe, changes)
-    return evaluation
+    return kit.read_recipe(scirepeval.default_recipe, scirepeval.recipe, changes)
 
 
-def _benchmark(recipe: Recipe, rows: Rows) -> mdcr.Recipe:
+def _benchmark(recipe: Recipe, rows: Rows) -> Any:
     """Return the recipe that ranks the MDCR benchmark by each system's vectors of proximity."""
     labelled = ",".join(f"{run.name}={row['proximity']}" for run, row in rows.items() if run.formats == ALL)
     changes = {"input": recipe.benchmark, "systems": f"bm25,{labelled}"}
-    benchmark: mdcr.Recipe = read_recipe(RECIPES / "mdcr_eval.toml", mdcr.Recipe, changes)
-    return benchmark
+    return kit.read_recipe(mdcr_eval.default_recipe, mdcr_eval.recipe, changes)
 
 
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the papers' tables over trainings, with published figures, then those of the evaluation."""
-    made = _made(workspace, recipe)
-    rows = _systems(recipe, made)
-    evaluation = _evaluation(recipe, rows)
-    evaluated = scirepeval.results(workspace, evaluation)
-    frames = {table.name: table.frame for table in evaluated.tables}
-    runs = pl.DataFrame([(run.name, *run) for run in rows], ["system", *Run._fields], orient="row")
-    whole = runs.filter(formats=ALL)
-    averages = frames["averages"].select("system", figure="group", value="value")
-    tables = [_models("averages", "averages", recipe, whole, averages)]
-    if recipe.ablations:
-        formats = frames["formats"].select("system", figure=pl.format("{}-{}", "group", "format"), value="value")
-        chosen = runs.filter(base=next(iter(recipe.bases)), architecture=ABLATED, seed=recipe.seeds[0])
-        tables.append(_ablations(recipe, chosen, pl.concat([formats, averages])))
-    tables.append(_costs(whole, _seconds(made, frames["efficiency"])))
-    if recipe.benchmark:
-        ranked = mdcr_scores.results(workspace, _benchmark(recipe, rows))
-        fields = next(table for table in ranked.tables if table.name == "fields")
-        means = fields.frame.filter(field=AVERAGE).select("system", figure="measure", value="value")
-        tables += [_models("mdcr", "MDCR, means over fields", recipe, whole, means), fields]
-    tables += [replace(table, name=f"scirepeval-{table.name}") for table in evaluated.tables]
-    entries = "".join(formats_entry(run.name, row) for run, row in rows.items())
-    return replace(evaluated, tables=tables, files={"formats.toml": entries})
-
-
-def _seconds(made: Mapping[Run, Artifact], efficiency: pl.DataFrame) -> pl.DataFrame:
+def _seconds(made: Mapping[Run, kit.Artifact], efficiency: pl.DataFrame) -> pl.DataFrame:
     """Return seconds of a training step and of a paper, and the parameters of a format, by system."""
     steps = [
         (run.name, each.manifest.provenance["wall_seconds"] / each.manifest.counts["steps"])
@@ -264,37 +238,38 @@ def _beside(recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame, file: str
     return joined.join(percent, on=["paper", key, "figure"], how="left", maintain_order="left")
 
 
-def _over_trainings(name: str, title: str, corner: str, figures: pl.DataFrame, notes: Sequence[str]) -> Table:
+def _over_trainings(name: str, title: str, corner: str, figures: pl.DataFrame, notes: Sequence[str]) -> kit.Table:
     """Return means and deviations over trainings beside the published figures; ``corner`` has the labels of rows."""
     means = figures.group_by(corner, "figure", "published", maintain_order=True).agg(
         pl.col("value").mean(), deviation=pl.col("value").std()
     )
     of_format = f"^(.*)-({'|'.join(FORMATS)})$"
     group, form = (pl.col("figure").str.extract(of_format, part) for part in (1, 2))
-    cells = cells_of(means, corner, form.fill_null(pl.col("figure")), group.fill_null(""))
-    return grid(name, f"Multi-format training: {title}", corner, cells, notes, figures)
+    rows = means.with_columns(group=group.fill_null(""), form=form.fill_null(pl.col("figure")))
+    layout, show = {"rows": rows, "across": "{form}", "group": "{group}"}, kit.figure(low=None, high=None)
+    return kit.table(name, f"Multi-format training: {title}", figures, f"{{{corner}}}", show, notes, **layout)
 
 
-def _models(name: str, title: str, recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> Table:
+def _models(name: str, title: str, recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> kit.Table:
     """Return figures of each base and architecture (tables 2, 5 and 8; 2 and 3 of the earlier version)."""
     frame = _beside(recipe, runs, figures, "averages", "architecture")
     labels = pl.format("{}, {}", "base", pl.col("architecture").replace(LABELS))
     notes = [
-        f"Means and deviations over {counted(len(recipe.seeds), 'training')}; in parentheses the difference to the "
+        f"Means and deviations over {kit.counted(len(recipe.seeds), 'training')}; in parentheses the difference to the "
         "published mean of 5 trainings. Figures of samples, or of other bases than the paper's, are not comparable "
         "with them.",
     ]
     return _over_trainings(name, title, "model", frame.with_columns(model=labels), notes)
 
 
-def _ablations(recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> Table:
+def _ablations(recipe: Recipe, runs: pl.DataFrame, figures: pl.DataFrame) -> kit.Table:
     """Return the figures by trained and evaluated formats (table 11; table 9)."""
     frame = _beside(recipe, runs, figures, "ablations", "formats")
     notes = [f"{runs['base'][0]} with control codes, trained on the formats of the row; one training each."]
     return _over_trainings("ablations", "trained and evaluated formats", "formats", frame, notes)
 
 
-def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> Table:
+def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> kit.Table:
     """Return parameters of a format, and relative times of training and inference (table 4; table 5)."""
     means = (
         runs.join(costs, on="system", maintain_order="left")
@@ -305,23 +280,14 @@ def _costs(runs: pl.DataFrame, costs: pl.DataFrame) -> Table:
     relative = times / times.filter(pl.col("architecture") == "ctrl").first()
     frame = means.agg(pl.col(list(_COSTS)).mean()).with_columns(relative)
     frame = frame.join(pl.read_csv(_REFERENCE / "costs.csv"), "architecture", "left", suffix="_published")
-    cells = dict[tuple[str, Column], Value]()
-    for (name, form), (source, suffix) in itertools.product(_COSTS.items(), _SOURCES.items()):
-        figures = frame.select("architecture", value=f"{name}{suffix}")
-        cells |= cells_of(figures, pl.col("architecture").replace(LABELS), pl.lit(source), pl.lit(name), form)
+    shown = {
+        f"{name}, {source}": f"{{{name}{suffix}:{spec}}}"
+        for name, spec in _COSTS.items()
+        for source, suffix in {"here": "", "published": "_published"}.items()
+    }
     notes = [
         "Parameters of one format alone. Times relative to MTL CTRL: seconds a step of training and a paper of "
         "inference, whatever else ran on the machine.",
     ]
-    return grid("costs", "Multi-format training: costs", "model", cells, notes, frame)
-
-
-STUDY = old_study(
-    "multi_format",
-    "encoders of every architecture, trained and evaluated on SciRepEval",
-    Recipe,
-    batches,
-    results,
-    listing=listing,
-    needs="Fetch the files, mdcr fetch scirepeval --train, and give their folder with --input",
-)
+    rows = frame.with_columns(model=pl.col("architecture").replace(LABELS))
+    return kit.table("costs", "Multi-format training: costs", frame, "{model}", shown, notes, rows=rows)

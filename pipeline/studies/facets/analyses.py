@@ -15,44 +15,36 @@ import numpy.typing as npt
 import polars as pl
 from scipy.stats import kendalltau, spearmanr
 
-from pipeline.core.csr import offsets_of, pack
-from pipeline.core.errors import InputError
-from pipeline.core.install import pip_extra
-from pipeline.corpus.pool import Pool
-from pipeline.measure.design import Design, estimate
-from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, RankedRun
-from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.measure.statistics import Floats
-from pipeline.retrieve.base import Ranking
-from pipeline.scores.tables import Table, Value, frame_table, grid, label_of
-from pipeline.sources.csfcube import NOT_JUDGED, Annotations
-from pipeline.studies.base import StudyFigure
-from pipeline.studies.common import in_points
+from pipeline.studies import kit
 from pipeline.studies.facets.pools import judgements_of, query_papers
 from pipeline.studies.facets.scoring import ALL
+from pipeline.studies.kit import Floats, Pool, csfcube
 
-Rankings = Mapping[tuple[str, str, str], tuple[Pool, Ranking]]
+Rankings = Mapping[tuple[str, str, str], tuple[Pool, kit.Ranking]]
 """Pool and ranking by system, form and facet."""
-
 
 _ANNOTATOR = re.compile(r"relevance_ann\w+")
 _AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
-def agreement_tables(annotations: Mapping[str, Annotations]) -> Iterator[Table]:
-    """Yield the table of agreement; nothing without recorded annotators."""
+def agreement_table(annotations: Mapping[str, csfcube.Annotations]) -> kit.Table:
+    """Return the table of :func:`agreement`."""
     frame = agreement(annotations)
-    if not frame.is_empty():
-        notes = [
-            "Medians over queries (Mysore et al. 2021, table 2). annotators: of each two of them; adjudicated: of the "
-            "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
-            "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
-        ]
-        yield frame_table("agreement", "Agreement of annotators", frame, notes, 3)
+    notes = [
+        "Medians over queries (Mysore et al. 2021, table 2). annotators: of each two of them; adjudicated: of the "
+        "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
+        "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
+    ]
+    return kit.table("agreement", "Agreement of annotators", frame, "{facet}", _decimals(frame, 3), notes)
 
 
-def agreement(annotations: Mapping[str, Annotations]) -> pl.DataFrame:
+def _decimals(frame: pl.DataFrame, digits: int) -> dict[str, kit.Show]:
+    """Return how columns but the first are written, floats with some decimals."""
+    specs = {name: f":.{digits}f" if kind == pl.Float64 else "" for name, kind in frame.schema.items()}
+    return {name: f"{{{name}{spec}}}" for name, spec in itertools.islice(specs.items(), 1, None)}
+
+
+def agreement(annotations: Mapping[str, csfcube.Annotations]) -> pl.DataFrame:
     """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
 
     ``stage`` is ``annotators`` (between each two annotators) or ``adjudicated`` (between the adjudicated grades and
@@ -92,10 +84,10 @@ def measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, 
     try:
         import krippendorff
     except ImportError as error:
-        raise InputError(f"agreement needs krippendorff ({error})", pip_extra("facets")) from error
+        raise kit.InputError(f"agreement needs krippendorff ({error})", kit.pip_extra("facets")) from error
     from sklearn.metrics import cohen_kappa_score
 
-    pair = pair[:, (pair != NOT_JUDGED).all(axis=0)]
+    pair = pair[:, (pair != csfcube.NOT_JUDGED).all(axis=0)]
     rho = alpha = kappa = None
     if pair.size and np.ptp(pair, axis=1).all():
         rho = float(spearmanr(*pair).statistic)
@@ -107,14 +99,14 @@ def measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, 
 
 def citation_tables(
     pools: Mapping[str, Pool], rankings: Rankings, values: pl.DataFrame, measure: str, relevant: int
-) -> Iterator[Table]:
-    """Yield the overlap of citations and grades, and the systems under both; nothing if no candidate is cited.
+) -> list[kit.Table]:
+    """Return the overlap of citations and grades, and the systems under both; nothing if no candidate is cited.
 
     ``pools`` are the judged pools by facet; ``values`` come from :func:`pipeline.studies.facets.scoring.values_of`.
     """
     overlap = citations(pools, relevant)
     if not overlap["cited"].sum():
-        return
+        return []
     values_of: dict[tuple[str, str], list[Floats]] = {}
     for (system, form, _), (pool, ranking) in rankings.items():
         values_of.setdefault((system, form), []).append(by_citation(pool, ranking, measure))
@@ -127,8 +119,11 @@ def citation_tables(
         f"{measure} over all queries, with grades and with citations as judgements.",
         f"Kendall's tau of the systems under both: {tau(frame['graded'], frame['citation'])}.",
     ]
-    yield frame_table("citations", "Citations and grades", overlap, decimals=3)
-    yield frame_table("citation_scores", "Systems by grades and by citations", frame, notes, 4)
+    title = "Systems by grades and by citations"
+    return [
+        kit.table("citations", "Citations and grades", overlap, "{facet}", _decimals(overlap, 3)),
+        kit.table("citation_scores", title, frame, "{system}", _decimals(frame, 4), notes),
+    ]
 
 
 def tau(first: pl.Series, second: pl.Series) -> str:
@@ -162,16 +157,16 @@ def citations(pools: Mapping[str, Pool], relevant: int) -> pl.DataFrame:
 
 def cited_of(pool: Pool) -> npt.NDArray[np.bool_]:
     """Return which judgements of a pool are of papers that the query cites, bool ``[judgements]``."""
-    cited = pack(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
-    return np.isin(pack(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
+    cited = kit.pack(*pool.corpus.outgoing.of_many(pool.corpus.rows_of(query_papers(pool))))
+    return np.isin(kit.pack(*(pool.qrels.column(name).to_numpy() for name in ("query", "row"))), cited)
 
 
-def by_citation(pool: Pool, ranking: Ranking, measure: str) -> Floats:
+def by_citation(pool: Pool, ranking: kit.Ranking, measure: str) -> Floats:
     """Return a measure with citations as judgements, float64 ``[queries with a cited candidate]``."""
     queries = len(pool.query_rows)
     cited = judgements_of(pool).filter(cited_of(pool)).with_columns(grade=pl.lit(1, pl.Int16))
-    run = RankedRun(offsets_of(ranking.query, queries), ranking.row)
-    (values,) = evaluate_all(Qrels.from_table(cited.to_arrow(), queries), run, parse_measures(measure))
+    run = kit.RankedRun(kit.offsets_of(ranking.query, queries), ranking.row)
+    (values,) = kit.evaluate_all(kit.Qrels.from_table(cited.to_arrow(), queries), run, kit.parse_measures(measure))
     return np.asarray(values[~np.isnan(values)])
 
 
@@ -182,7 +177,7 @@ def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[
         yield joined.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
 
 
-def collection_table(pools: Mapping[str, Pool]) -> Table:
+def collection_table(pools: Mapping[str, Pool]) -> kit.Table:
     """Return the queries, judged candidates and candidates of each grade, by facet (Mysore et al. 2021, table 1)."""
     judged = pl.concat(
         judgements_of(pool).select(pl.col("query").cast(pl.String), "grade", facet=pl.lit(facet))
@@ -193,25 +188,19 @@ def collection_table(pools: Mapping[str, Pool]) -> Table:
     counts = judged.group_by("facet", maintain_order=True).agg(
         pl.col("query").n_unique().alias("queries"), pl.len().alias("judged"), *grades
     )
-    return frame_table("collection", "Judgements by facet", counts)
+    return kit.table("collection", "Judgements by facet", counts, "{facet}", _decimals(counts, 1))
 
 
-def grade_tables(pools: Mapping[str, Pool]) -> Iterator[Table]:
-    """Yield the number of candidates by their grades for two facets of one paper; nothing without such a paper."""
+def grade_table(pools: Mapping[str, Pool]) -> kit.Table:
+    """Return the number of candidates by their grades for two facets of one paper."""
     judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}
-    pairs = [*_facet_pairs(judged, ["paper", "row"])]
-    if not sum(map(len, pairs)):
-        return
+    pairs = pl.concat([*_facet_pairs(judged, ["paper", "row"]), pl.DataFrame()], how="diagonal")
     keys = ["first", "second", "first_grade", "second_grade"]
-    grades = pl.concat(pairs).rename({"grade": "first_grade", "grade_second": "second_grade"})
-    frame = grades.group_by(keys).agg(count=pl.len()).sort(keys)
-    wide = frame.sort("second_grade").pivot("second_grade", index=keys[:3], values="count")
-    shown = wide.sort(keys[:3]).select(
-        pl.format("{} of {}, {} of columns", "first_grade", "first", "second").alias("grade"),
-        pl.col(wide.columns[3:]).fill_null(0),
-    )
+    grades = pairs.rename({"grade": "first_grade", "grade_second": "second_grade"}, strict=False)
+    frame = grades.group_by(keys).agg(count=pl.len()).sort(keys) if len(grades) else pl.DataFrame()
     notes = ["Candidates that are judged for both facets of one query paper."]
-    yield frame_table("facet_grades", "Grades for two facets of one paper", frame, notes, shown=shown)
+    label, title = "grade: {first_grade} of {first}, {second} of columns", "Grades for two facets of one paper"
+    return kit.table("facet_grades", title, frame, label, "{count}", notes, across="{second_grade}")
 
 
 def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
@@ -227,40 +216,42 @@ def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
     return pl.concat(pairs) if pairs else pl.DataFrame()
 
 
-def paired_tables(pairs: pl.DataFrame, measure: str, seed: int) -> Iterator[Table]:
-    """Yield the differences of each system between two facets of the same papers; ``pairs`` come from :func:`paired`.
+def paired_table(pairs: pl.DataFrame, measure: str, seed: int) -> kit.Table:
+    """Return the differences of each system between two facets of the same papers; ``pairs`` come from :func:`paired`.
 
     Both facets have the same candidates but different judgements, so a difference is due to facet and judgements.
     """
-    if pairs.is_empty():
-        return
+    frame = _differences(pairs, seed) if len(pairs) else pl.DataFrame()
+
+    def show(row: kit.Row) -> str:
+        means = f"{100 * row['mean_first']:.1f} − {100 * row['mean_second']:.1f}"
+        return f"{means} = {kit.points()(row)}, p {row['p_adjusted']:.3f}"
+
+    notes = [
+        f"{kit.label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
+        "paired permutation test with Holm's correction over systems."
+    ]
+    label, across = "system, query: {system}, {form}", "{first} − {second} ({papers})"
+    return kit.table("facet_pairs", "Two facets of the same papers", frame, label, show, notes, across=across)
+
+
+def _differences(pairs: pl.DataFrame, seed: int) -> pl.DataFrame:
     keys = ["first", "second", "system", "form", "paper"]
     values = pairs.rename({"value": "one", "value_second": "other"}).unpivot(index=keys, variable_name="of")
     values = values.with_columns(group=pl.format("{} {}", "first", "second"))
-    design = Design(row=("system", "form", "of"), of=("first", "second"), item="paper", group="group")
+    design = kit.Design(row=("system", "form", "of"), of=("first", "second"), item="paper", group="group")
     systems = pairs.select("system", "form").unique().rows()
-    tested = estimate(values, design, seed, {(*key, "one"): (*key, "other") for key in systems})
+    tested = kit.estimate(values, design, seed, {(*key, "one"): (*key, "other") for key in systems})
     second_means = tested.filter(of="other").select(*keys[:4], mean_second="value")
     figures = {"papers": "items", "mean_first": "value", "low": "difference_low", "high": "difference_high"}
     frame = tested.filter(of="one").join(second_means, on=keys[:4], maintain_order="left")
-    frame = frame.select(*keys[:4], "mean_second", "difference", "p", "p_adjusted", **figures)
-    pair, means = pl.format("{} − {} ({})", "first", "second", "papers"), pl.col("mean_first", "mean_second") * 100
-    rows = frame.select(pl.format("{}, {}", "system", "form"), pair.alias("pair"), means, in_points(), "p_adjusted")
-    cells: dict[tuple[str, str], Value] = {
-        (system, pair): f"{first_mean:.1f} − {second_mean:.1f} = {change}, p {p_value:.3f}"
-        for system, pair, first_mean, second_mean, change, p_value in rows.iter_rows()
-    }
-    notes = [
-        f"{label_of(measure)} of papers queried by both facets (their number), difference [95% interval], p of the "
-        "paired permutation test with Holm's correction over systems."
-    ]
-    yield grid("facet_pairs", "Two facets of the same papers", "system, query", cells, notes, frame)
+    return frame.select(*keys[:4], "mean_second", "difference", "p", "p_adjusted", **figures)
 
 
-def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
-    """Return the figure of the best system on two facets of each paper: one panel per pair, one line per paper."""
+def paired_figure(pairs: pl.DataFrame, measure: str) -> Any:
+    """Return what draws the best system on two facets of each paper: one panel per pair, one line per paper."""
     means = pairs.group_by("system", "form", maintain_order=True).agg(
-        (pl.col("value") + pl.col("value_second")).mean() * sign_of(measure)
+        (pl.col("value") + pl.col("value_second")).mean() * kit.sign_of(measure)
     )
     system, form, _ = means.sort("value", descending=True, maintain_order=True).row(0)
     panels = pairs.filter(system=system, form=form).partition_by("first", "second", maintain_order=True)
@@ -271,8 +262,8 @@ def paired_figure(pairs: pl.DataFrame, measure: str) -> StudyFigure:
             axes.plot([0, 1], papers.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
             axes.set_xticks([0, 1], papers.select("first", "second").row(0))
             axes.set_xlim(-0.3, 1.3)
-        figure.axes[0].set_ylabel(label_of(measure))
+        figure.axes[0].set_ylabel(kit.label_of(measure))
         figure.suptitle(f"{system}, {form}", fontsize="medium")
         return figure
 
-    return StudyFigure("facet_pairs", draw)
+    return draw

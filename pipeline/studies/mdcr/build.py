@@ -14,22 +14,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.artifact import Artifact
-from pipeline.core.csr import pack
-from pipeline.core.errors import InputError
-from pipeline.core.fields import FIELD_BIT
-from pipeline.core.manifest import Counts
-from pipeline.core.progress import Progress
-from pipeline.core.resources import Resources
-from pipeline.core.rng import generator
-from pipeline.core.schema import NO_YEAR
-from pipeline.core.task import Inputs, Task
-from pipeline.core.workdir import Workdir
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.prefilter import PrefilterConfig, has_text, prefilter
-from pipeline.corpus.reader import Corpus, Graph
-from pipeline.measure.inputs import Mask, Qrels, positions_in, query_of
-from pipeline.stages.ranking_file import read_ranking
+from pipeline.studies.kit import (
+    FIELD_BIT,
+    NO_YEAR,
+    Artifact,
+    Corpus,
+    Counts,
+    Graph,
+    InputError,
+    Inputs,
+    Mask,
+    Pool,
+    PrefilterConfig,
+    Progress,
+    Qrels,
+    Resources,
+    Task,
+    Workdir,
+    generator,
+    has_text,
+    pack,
+    positions_in,
+    prefilter,
+    query_of,
+    read_ranking,
+)
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, TRUE, Rows, file_names
 
 Candidates = Mapping[str, Rows]

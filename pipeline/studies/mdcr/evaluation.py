@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from pipeline.api import Workspace
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import OMIT_DEFAULT, file_name
+from pipeline.core.config import canonical, file_name
 from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.files import resolved
@@ -33,7 +32,7 @@ from pipeline.stages.ranking_file import RECORDED, open_pool, read_ranking, writ
 from pipeline.stages.score import score_task
 from pipeline.stages.systems import Bm25, System, parse_systems
 from pipeline.stages.tune import tunings_for
-from pipeline.studies.common import check_baseline, require_made
+from pipeline.studies import kit
 from pipeline.studies.mdcr.lists import (
     DEPTH,
     MEASURES,
@@ -79,8 +78,8 @@ def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def validation_pools(workspace: Workspace, folder: Path, test_lists: BenchmarkLists) -> dict[str, Task]:
-    """Return the task of the pool of validation queries by field; their corpus must exist."""
+def validation_pools(corpus: Artifact, folder: Path, test_lists: BenchmarkLists) -> dict[str, Task]:
+    """Return the task of the pool of validation queries by field; ``corpus`` has their texts."""
     lists = read_lists(folder, "val")
     test_queries = {query for queries in test_lists.values() for query in queries}
     for field in test_lists:
@@ -88,13 +87,12 @@ def validation_pools(workspace: Workspace, folder: Path, test_lists: BenchmarkLi
             raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
         if shared := test_queries & set(lists[field]):
             raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
-    corpus = require_made(workspace, corpus_task(folder, "val"))
     validation_lists = {field: lists[field] for field in test_lists}
     return dict(zip(test_lists, benchmark_pools(corpus, "val", validation_lists), strict=True))
 
 
 def evaluations_of_lists(
-    workspace: Workspace,
+    workspace: kit.Workspace,
     corpus: Artifact,
     pools: Sequence[Task],
     systems: str,
@@ -129,29 +127,36 @@ def evaluations_of_lists(
     return evaluations
 
 
-def read_evaluation(workspace: Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking]:
+def read_evaluation(workspace: kit.Workspace, evaluation: Evaluation) -> tuple[Lists, Ranking]:
     """Return the lists and the ranking of an evaluation of :func:`evaluations_of_lists`."""
     inputs: Mapping[str, Any] = evaluation.ranking.inputs
     lists = Lists(Pool(workspace.runner.make(inputs["pool"]), Corpus(inputs["corpus"])))
     return lists, read_ranking(workspace.runner.make(evaluation.ranking))
 
 
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[Sequence[Task]]:
-    """Yield the corpus of the benchmark's texts, then the scores of each system on each field."""
-    if recipe.baseline:
-        check_baseline(recipe.baseline, recipe.systems)
-    yield [corpus_task(Path(recipe.input), split) for split in _splits(recipe)]
-    yield [evaluation.scores[0] for evaluation in evaluated(workspace, recipe)[1]]
-
-
-def evaluated(workspace: Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
-    """Return the corpus of the benchmark, which must exist, and the evaluation of each system on each field."""
+def evaluated(workspace: kit.Workspace, recipe: Recipe) -> kit.Batches:
+    """Score each system on each field; return the corpus of the benchmark's texts and the evaluations."""
     folder = Path(recipe.input)
-    corpus = require_made(workspace, corpus_task(folder, recipe.split))
+    made = yield [corpus_task(folder, split) for split in _splits(recipe)]
+    corpus, *held_out = made
     lists = read_lists(folder, recipe.split)
-    validation = validation_pools(workspace, folder, lists) if len(_splits(recipe)) > 1 else {}
+    validation = validation_pools(held_out[0], folder, lists) if held_out else {}
     pools = benchmark_pools(corpus, recipe.split, lists)
-    return corpus, evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+    evaluations = evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+    scores = yield [evaluation.scores[0] for evaluation in evaluations]
+    list(scores)  # a plan ends here
+    return corpus, evaluations
+
+
+def evaluate_lists(workspace: kit.Workspace, recipe: Recipe) -> tuple[Artifact, list[Evaluation]]:
+    """Return what :func:`evaluated` does, outside of a study."""
+    steps, made = evaluated(workspace, recipe), None
+    try:
+        while True:
+            made = workspace.make(list(steps.send(made)))
+    except StopIteration as end:
+        result: tuple[Artifact, list[Evaluation]] = end.value
+        return result
 
 
 def _splits(recipe: Recipe) -> list[str]:
@@ -165,26 +170,6 @@ def _splits(recipe: Recipe) -> list[str]:
     if absent:
         raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
     return [recipe.split, "val"]
-
-
-@dataclass(frozen=True)
-class OwnIndexConfig(Bm25Config):
-    """Settings of a BM25 ranking with another index than that of the field."""
-
-    index: str = "query"
-
-
-@dataclass(frozen=True)
-class CompleteConfig:
-    """Settings of a complete ranking.
-
-    Attributes:
-        missing: a pair without a score is last in its list, or an error.
-        depth: depth of the measures if all lists are shorter, else 0.
-    """
-
-    missing: Literal["last", "error"]
-    depth: int = dataclasses.field(default=0, metadata=OMIT_DEFAULT)
 
 
 def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], bm25: Bm25, depth: int) -> Task:
@@ -217,7 +202,8 @@ def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], bm25: 
         row, score = (np.concatenate([getattr(ranking, name) for ranking in rankings]) for name in ("row", "score"))
         return write_ranking(Ranking.from_counts(counts, row, score), lists_pool, depth, out)
 
-    config = OwnIndexConfig(*installed_analyzer(), bm25.k1, bm25.b, depth, "corpus" if counted else "query")
+    settings = Bm25Config(*installed_analyzer(), bm25.k1, bm25.b, depth)
+    config = {**canonical(settings), "index": "corpus" if counted else "query"}
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, counted, strict=True))}
     terms = {f"paper{number}": terms_tasks(corpus, task)["paper"] for number, task in enumerate(counted)}
     slug = f"bm25-own-{bm25.k1:g}-{bm25.b:g}-{pool.slug}"
@@ -232,14 +218,15 @@ def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: System) -
     Raises:
         InputError: once run: a system other than BM25 has no score for a pair; the message names the pair.
     """
-    depth = DEPTH if pool.config.longest < DEPTH else 0
-    config = CompleteConfig("last" if all(isinstance(leaf.ranker, Bm25) for leaf in system.leaves) else "error", depth)
+    may_miss = all(isinstance(leaf.ranker, Bm25) for leaf in system.leaves)
+    short = {"depth": DEPTH} if pool.config.longest < DEPTH else {}  # of the measures, if all lists are shorter
+    config = {"missing": "last" if may_miss else "error", **short}
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         lists, ranked = Lists(open_pool(inputs)), read_ranking(inputs["ranking"])
         ranked_pairs = pack(ranked.query, ranked.row)
         missing = np.setdiff1d(lists.pairs(), ranked_pairs)
-        if len(missing) and config.missing == "error":
+        if len(missing) and not may_miss:
             query, row = int(missing[0] >> np.uint64(32)), int(missing[0] & np.uint64(0xFFFFFFFF))
             (candidate,) = lists.pool.corpus.ids(np.array([row]))
             raise InputError(

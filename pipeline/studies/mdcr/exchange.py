@@ -25,7 +25,7 @@ from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE
-from pipeline.studies.mdcr.evaluation import Recipe, batches, benchmark_pools, corpus_task, evaluated, read_evaluation
+from pipeline.studies.mdcr.evaluation import Recipe, benchmark_pools, corpus_task, evaluate_lists, read_evaluation
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, BenchmarkLists, candidates_of, field_name, in_order, read_lists
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -118,9 +118,7 @@ def export_scores(workspace: Workspace, recipe: Recipe, path: Path) -> None:
     Raises:
         InputError: the recipe names several systems, or two pairs have one key.
     """
-    for batch in batches(workspace, recipe):
-        workspace.make(batch)
-    _, evaluations = evaluated(workspace, recipe)
+    _, evaluations = evaluate_lists(workspace, recipe)
     names = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
     if len(names) > 1:
         raise InputError(f"a score file must be of one system, got {', '.join(names)}", "Export one at a time")

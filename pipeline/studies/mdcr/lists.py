@@ -12,23 +12,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pipeline.core import files
-from pipeline.core.artifact import Artifact
-from pipeline.core.config import digest, file_name
-from pipeline.core.csr import pack
-from pipeline.core.errors import InputError, require_known
-from pipeline.core.manifest import Counts
-from pipeline.core.task import Inputs, Task
-from pipeline.core.workdir import Workdir
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.pools import table, write_pool
-from pipeline.corpus.reader import Corpus
-from pipeline.measure.engines import by_chance, evaluate
-from pipeline.measure.inputs import Qrels, RankedRun
-from pipeline.measure.measures import parse_measures
-from pipeline.measure.statistics import Floats
-from pipeline.retrieve.base import Ranking
 from pipeline.studies import kit
+from pipeline.studies.kit import (
+    Artifact,
+    Corpus,
+    Counts,
+    Floats,
+    InputError,
+    Inputs,
+    Pool,
+    Qrels,
+    RankedRun,
+    Ranking,
+    Task,
+    Workdir,
+    by_chance,
+    digest,
+    file_name,
+    pack,
+    parse_measures,
+    require_known,
+    write_pool,
+)
 
 Rows = npt.NDArray[np.int64]
 
@@ -60,7 +65,7 @@ def read_lists(folder: Path, split: str) -> BenchmarkLists:
     """Read the candidate lists of one split, published or home-built."""
     require_known(split, SPLITS, f"the split of a benchmark must be val or test, got {split!r}")
     path = existing(folder, file_names(split)[0])
-    lists: BenchmarkLists = files.given_json(path)
+    lists: BenchmarkLists = kit.given_json(path)
     if not isinstance(lists, dict) or not lists:
         raise InputError(f"{path} must map fields to queries", _AS_PUBLISHED)
     for field, queries in lists.items():
@@ -139,7 +144,7 @@ class Lists:
         queries = len(self.pool.query_rows)
         is_kept = np.isin(pack(ranking.query, ranking.row), self.pairs(types))
         run = RankedRun(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
-        return evaluate(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
+        return kit.evaluate_all(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
     def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
         """Return the mean measures of random rankings of ``types`` and ``true``, float64 ``[measures, queries]``."""
@@ -206,7 +211,8 @@ def write_lists_pool(
     judgements = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
     write_pool(out, (query_rows, [field] * len(query_rows)), candidates, judgements, (excluded, candidates[position]))
     order = np.argsort(query, kind="stable")
-    out.arrow("lists.arrow", table(SCHEMA, query[order], row[order], np.array(types, object)[order]), SCHEMA)
+    entries = {"query": query[order].astype(np.uint32), "row": row[order].astype(np.uint32)}
+    out.arrow("lists.arrow", pa.table({**entries, "type": np.array(types, object)[order]}, SCHEMA), SCHEMA)
     return {
         "queries": len(query_rows),
         "candidates": len(candidates),

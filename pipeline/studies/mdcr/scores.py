@@ -10,21 +10,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from pipeline.api import Workspace
-from pipeline.core.files import resolved
-from pipeline.measure.design import Design, Draws, estimate
-from pipeline.measure.estimates import tall
-from pipeline.measure.statistics import Floats
-from pipeline.scores.average import AVERAGE
-from pipeline.scores.choose import labels_of
-from pipeline.scores.page.browse import Typed
-from pipeline.scores.published import with_published
-from pipeline.scores.store import runs_of, values
-from pipeline.scores.summary import summarise
-from pipeline.scores.tables import Table, frame_table, grid, label_of
-from pipeline.studies.base import StudyResult, old_study
-from pipeline.studies.common import cells_of, pool_result
-from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, batches, evaluated, read_evaluation
+from pipeline.studies import kit
+from pipeline.studies.kit import Floats
+from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
 
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
@@ -41,14 +29,23 @@ _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 
 
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
+NEEDS = (
+    "Build one first, mdcr study mdcr, or give a folder with --input; the published one: curl --create-dirs "
+    "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'"
+)
+
+
+@kit.study("mdcr_eval", "score systems on a benchmark in the MDCR layout", Recipe, needs=NEEDS)
+def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     """Return tables 3 and 4, published figures beside ours, and the queries one by one."""
-    corpus, evaluations = evaluated(workspace, recipe)
-    runs = runs_of(workspace.runner, evaluations)
+    if recipe.baseline:
+        kit.check_baseline(recipe.baseline, recipe.systems)
+    corpus, evaluations = yield from evaluated(workspace, recipe)
+    runs = kit.runs_of(workspace.runner, evaluations)
     runs = runs.with_columns(pl.lit("benchmark").alias("kind"))  # one row per system, whatever the length of its lists
-    scores, draws = values(runs), Draws(seed=recipe.seed)
-    baseline = next(iter(labels_of(runs, recipe.baseline)), None) if recipe.baseline else None
-    summary = summarise(scores, runs, baseline=baseline, draws=draws)
+    scores, draws = kit.values(runs), kit.Draws(seed=recipe.seed)
+    baseline = next(iter(kit.labels_of(runs, recipe.baseline)), None) if recipe.baseline else None
+    summary = kit.summarise(scores, runs, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
     values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
     for evaluation in evaluations:
@@ -64,26 +61,29 @@ def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     typed_lists = {name: typed(lists) for name, lists in lists_of.items()}
-    result = pool_result(runs, scores, [summary], MEASURES, draws, types=typed_lists)
+    report = kit.report_of(runs, [summary], MEASURES)
+    browser = kit.browser(runs, scores, MEASURES, draws, types=typed_lists)
 
     notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
     if short_fields := [config["field"] for config in configs if config["longest"] <= DEPTH]:
         reason = f"no list has more than {DEPTH} candidates"
         notes.append(f"recall@{DEPTH} is 1 by construction in {', '.join(short_fields)}: {reason}.")
-    (table,) = result.tables
-    title, fields = f"{resolved(Path(recipe.input)).name}, {recipe.split}", with_paper(table.frame, "benchmark")
+    (table,) = report.tables
+    title = f"{kit.resolved(Path(recipe.input)).name}, {recipe.split}"
+    fields = with_paper(table.frame, "benchmark")
     table = replace(table, name="fields", title=title, notes=(*table.notes, *notes), frame=fields)
     tables = [table, types_table(types, baseline), *published_table(fields)]
-    return replace(result, tables=tables, figures=(), sources=[corpus.name, *lists_of])
+    sources = [corpus.name, *lists_of]
+    return replace(report, tables=tables, figures={}, parts=[*report.parts, browser], sources=sources)
 
 
-def typed(lists: Lists) -> Typed:
+def typed(lists: Lists) -> kit.Typed:
     """Return the candidates of lists with their types, for the page."""
     meanings = {"positive": "cited by the query"}
     meanings |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
     code_of = {name: code for code, name in enumerate([TRUE, *lists.types])}
-    return Typed(meanings, lists.query, lists.row, np.array([code_of[name] for name in lists.type], np.int64))
+    return kit.Typed(meanings, lists.query, lists.row, np.array([code_of[name] for name in lists.type], np.int64))
 
 
 def types_frame(
@@ -96,19 +96,19 @@ def types_frame(
     Holm's correction over types (null without a test), and ``paper``, the published figure.
     """
     frames = [
-        tall(fields, pl.DataFrame({"system": system, "field": name, "measure": MEASURES}))
+        kit.tall(fields, pl.DataFrame({"system": system, "field": name, "measure": MEASURES}))
         for (system, name), fields in values.items()
     ]
-    design = Design(row=("system",), of=("field",), item="item", group="group", family=("system",))
+    design = kit.Design(row=("system",), of=("field",), item="item", group="group", family=("system",))
     compared = {system for system, _ in values} - {baseline, OF_SYSTEMS}
-    found = estimate(pl.concat(frames), design, seed, {(system,): (baseline,) for system in compared})
+    found = kit.estimate(pl.concat(frames), design, seed, {(system,): (baseline,) for system in compared})
     frame = found.select("system", "field", "measure", "value", "low", "high", "p_adjusted")
     systems = pl.Enum(list(dict.fromkeys(frame["system"])))
     frame = frame.sort(pl.col("system").cast(systems), _MEASURE, maintain_order=True)
     return with_paper(frame, "benchmark-type").rename({"field": "type"})
 
 
-def types_table(types: pl.DataFrame, baseline: str | None) -> Table:
+def types_table(types: pl.DataFrame, baseline: str | None) -> kit.Table:
     """Return :func:`types_frame` as a table."""
     notes = [
         f"Percent: mean over fields of the {types['type'].n_unique()} types alone, with all positives [95% interval]. "
@@ -116,35 +116,25 @@ def types_table(types: pl.DataFrame, baseline: str | None) -> Table:
     ]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")
-    rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
     marks = pl.when(pl.col("p_adjusted") < _ALPHA).then(pl.lit("†")).otherwise(pl.lit(""))
-    measure = pl.col("measure").map_elements(label_of, pl.String)
-    cells = cells_of(rows.with_columns(marks=marks), "type", "system", measure)
-    return grid("types", "Candidate types", "type", cells, notes, types)
+    label = pl.col("measure").replace_strict({name: kit.label_of(name) for name in MEASURES})
+    rows = types.filter(pl.col("measure") != "ndcg").sort(_MEASURE, maintain_order=True)
+    layout = {"rows": rows.with_columns(marks=marks, label=label), "across": "{system}", "group": "{label}"}
+    return kit.table("types", "Candidate types", types, "{type}", kit.figure(), notes, **layout)
 
 
 def with_paper(frame: pl.DataFrame, experiment: str) -> pl.DataFrame:
     """Add the column ``paper``: the published figure, a fraction; null if there is none."""
     field_key = pl.concat_str(pl.lit(f"{experiment}."), "field")
-    key = pl.when(pl.col("field") == AVERAGE).then(pl.lit(experiment)).otherwise(field_key)
-    return with_published(frame, key).drop("difference").rename({"published": "paper"})
+    key = pl.when(pl.col("field") == kit.AVERAGE).then(pl.lit(experiment)).otherwise(field_key)
+    return kit.with_published(frame, key).drop("difference").rename({"published": "paper"})
 
 
-def published_table(fields: pl.DataFrame) -> list[Table]:
+def published_table(fields: pl.DataFrame) -> list[kit.Table]:
     """Return the table of figures beside the published ones; an empty list if none is published."""
     percent = pl.col("value", "low", "high", "paper") * 100
     compared = fields.filter(pl.col("paper").is_not_null()).select("field", "system", "measure", percent)
     compared = compared.rename({"value": "here"})
     note = "Percent. The paper's benchmark comes from S2ORC; another corpus or other candidates give other figures."
-    return [frame_table("paper", "Next to the figures of the papers", compared, [note])] if len(compared) else []
-
-
-STUDY = old_study(
-    "mdcr_eval",
-    "score systems on a benchmark in the MDCR layout",
-    Recipe,
-    batches,
-    results,
-    needs="Build one first, mdcr study mdcr, or give a folder with --input; the published one: curl --create-dirs "
-    "--output-dir benchmark -O 'https://takelab.fer.hr/data/mdcr/mdcr_test{.json,_data.jsonl}'",
-)
+    title = "Next to the figures of the papers"
+    return [kit.table("paper", title, compared, "{field}", notes=[note])] if len(compared) else []

@@ -10,23 +10,29 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline.api import selection
-from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, InsufficientDataError
-from pipeline.core.settings import required
-from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus
-from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.corpus.pools import drawable
-from pipeline.corpus.prefilter import prefilter
-from pipeline.corpus.queries import choose_queries
-from pipeline.corpus.reader import Corpus
-from pipeline.data import DATA
-from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, parse_systems
-from pipeline.stages.titles import stored_names
-from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies import kit
+from pipeline.studies.kit import (
+    DATA,
+    DEFAULT_B,
+    DEFAULT_K1,
+    SETTINGS,
+    Artifact,
+    Corpus,
+    InputError,
+    InsufficientDataError,
+    Selection,
+    Task,
+    Tuning,
+    choose_queries,
+    drawable,
+    find_corpus,
+    parse_systems,
+    prefilter,
+    required,
+    selection,
+    stored_names,
+    tune_task,
+)
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
 from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.lists import SPLITS

@@ -1,43 +1,30 @@
 """Read the data of one task: labels, judged queries, judged reviewers, or blocks of author signatures.
 
-A third of a training sample is held out as its test set. The gold standard of reviewer assignment (Stelmakh et al.
-2023) replaces reviewer matching: queries are the reviewers, and candidates are the papers that each of them rated,
-since few papers have two ratings. Expertise from 1 to 5 becomes a grade from 0 to 3, rounded half up.
+A third of a training sample is held out as its test set.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import functools
-import io
+import json
 import math
-import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.errors import CorruptError, InputError
-from pipeline.core.rng import priorities, smallest
-from pipeline.core.text import id_keys, number
-from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, decoded, document, read_doc, rows, sibling
+from pipeline.studies import kit
+from pipeline.studies.kit import InputError
+from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, read_doc, rows, sibling
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
-_RATED = 10
-"""Maximum number of papers that a reviewer of the gold standard rated."""
-_RELEVANT = {"test_hard": 3, "test_soft": 2}
-"""Lowest relevant grade of the gold standard, by split of reviewer matching."""
 
 
-@dataclass(frozen=True)
-class Labelled:
+class Labelled(NamedTuple):
     """A task of classification or regression.
 
     Attributes:
@@ -91,22 +78,25 @@ def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Do
     sample = folder.sample(entry) if split == "evaluation" else None
     if entry.kind == "authors":
         for path in folder.authors(entry):
-            for paper, row in document(sibling(path, "papers")).items():
+            for paper, row in _document(sibling(path, "papers")).items():
                 yield read_doc(row, entry.fields, entry.name, _paper_id(path, paper))
-    elif entry.kind == "reviewers" and sample:
-        for name, content in _archive(sample).items():
-            if "/papers/" in name:
-                paper = decoded(content, f"{name} of {sample}")
-                yield Doc(Path(name).stem, paper.get("title") or "", paper.get("abstract") or "")
-    else:
-        columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
-        for row in rows([sample] if sample else folder.texts(entry, split), (), columns):
-            papers: list[Mapping[str, Any]] = [row]
-            if "query" in row:
-                papers = row["candidates"] if "candidates" in row else [row["pos"], row["neg"]]
-                if isinstance(row["query"], Mapping):
-                    papers = [row["query"], *papers]
-            yield from (read_doc(paper, entry.fields, entry.name) for paper in papers)
+        return
+    columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
+    for row in rows([sample] if sample else folder.texts(entry, split), (), columns):
+        papers: list[Mapping[str, Any]] = [row]
+        if "query" in row:
+            papers = row["candidates"] if "candidates" in row else [row["pos"], row["neg"]]
+            if isinstance(row["query"], Mapping):
+                papers = [row["query"], *papers]
+        yield from (read_doc(paper, entry.fields, entry.name) for paper in papers)
+
+
+def _document(path: Path) -> Any:
+    """Return the content of a JSON file; CorruptError if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise kit.CorruptError(f"{path} cannot be read as JSON ({error})", "Fetch it again") from error
 
 
 def queries(entry: Entry, folder: Folder) -> dict[str, str]:
@@ -123,29 +113,26 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     keys = Keys(docs(entry, folder))
     if sample := folder.sample(entry):
         pairs = [(read_doc(row, (), entry.name).id, row[entry.label]) for row in _sample_rows(entry, sample)]
-        ranks = priorities(id_keys([paper for paper, _ in pairs]), _SPLIT_SEED, "scirepeval-sample", entry.name)
-        held_out = set(smallest(ranks, len(pairs) // _TEST_SHARE).tolist())
-        train, test = (
-            [pair for index, pair in enumerate(pairs) if (index in held_out) == in_test] for in_test in (False, True)
-        )
+        papers = kit.id_keys([paper for paper, _ in pairs])
+        ranks = kit.priorities(papers, _SPLIT_SEED, "scirepeval-sample", entry.name)
+        held_out = {*kit.smallest(ranks, len(pairs) // _TEST_SHARE).tolist()}
+        parts = [[pair for index, pair in enumerate(pairs) if (index in held_out) == is_test] for is_test in (0, 1)]
     else:
         split_rows = (rows(folder.files(TEST, entry.test, split), ("paper_id", "label")) for split in entry.splits)
-        train, test = ([(str(row["paper_id"]), row["label"]) for row in labelled_rows] for labelled_rows in split_rows)
-    for part in (train, test):
-        judged, part[:] = len(part), [pair for pair in part if pair[0] in keys]
-        keys.counts["labels_without_text"] += judged - len(part)
+        parts = [[(str(row["paper_id"]), row["label"]) for row in labelled_rows] for labelled_rows in split_rows]
+    train, test = ([pair for pair in part if pair[0] in keys] for part in parts)
+    keys.counts["labels_without_text"] = sum(map(len, parts)) - len(train) - len(test)
     keys.counts |= Counter(train=len(train), test=len(test))
     for name, pairs in (("training", train), ("test", test)):
         if not pairs:
             raise InputError(f"task {entry.name} must have {name} papers, got none", "Fetch it again")
-    train_keys, test_keys = ([keys[paper] for paper, _ in pairs] for pairs in (train, test))
-    pairs = [*train, *test]
-    labels: npt.NDArray[Any]
+    pairs, labels = [*train, *test], np.empty(0)
     if entry.format == "regression":
         labels = np.array([_parse_number(entry, f"paper {paper!r}", label) for paper, label in pairs], np.float64)
     else:
         labels = _indicator([_labels_of(entry, paper, label) for paper, label in pairs], entry.several_labels)
         keys.counts["papers_without_label"] += int(np.count_nonzero(~labels.any(axis=1)))
+    train_keys, test_keys = ([keys[paper] for paper, _ in part] for part in (train, test))
     return Labelled(train_keys, test_keys, labels[: len(train)], labels[len(train) :], keys.counts)
 
 
@@ -153,12 +140,14 @@ def _labels_of(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
     """Return the labels of a paper; several labels are given as a list or as a JSON list."""
     labels = label if entry.several_labels else (label,)
     if isinstance(labels, str):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            labels = msgspec.json.decode(labels)
+        try:
+            labels = json.loads(labels)
+        except (ValueError, RecursionError):
+            labels = None
     if not isinstance(labels, list | tuple) or any(
         value is None or isinstance(value, list | dict) or value == "" or value != value for value in labels
     ):
-        raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r}", "")
+        raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}", "")
     return labels
 
 
@@ -180,7 +169,10 @@ def load_judged(entry: Entry, folder: Folder) -> Judged:
     published evaluation.
     """
     keys, texts = Keys(docs(entry, folder)), queries(entry, folder)
-    groups = _reviewers(entry, folder) if entry.kind == "reviewers" else {}
+    groups = {}
+    if entry.kind == "reviewers":
+        reviewers = rows(folder.needed(entry)[-1], ("r_id", "papers"))
+        groups = {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in reviewers}
     pairs, *soft_pairs = (_grades(entry, folder, split, keys.counts) for split in entry.splits)
     for split_pairs in soft_pairs:
         renamed = split_pairs.rename({"grade": "soft"})
@@ -224,15 +216,12 @@ def _judgements(entry: Entry, folder: Folder, split: str) -> Iterator[tuple[str,
     if sample is None:
         for row in rows(folder.files(TEST, entry.test, split), ("query_id", "cand_id", "score")):
             yield str(row["query_id"]), str(row["cand_id"]), row["score"]
-    elif entry.kind == "reviewers":
-        for reviewer, paper, grade in _ratings(entry, sample):
-            yield reviewer, paper, int(grade >= _RELEVANT[split])
-    else:
-        for position, row in enumerate(_sample_rows(entry, sample)):
-            query = row["query"]
-            query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(position)
-            for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
-                yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
+        return
+    for position, row in enumerate(_sample_rows(entry, sample)):
+        query = row["query"]
+        query_id = read_doc(query, (), entry.name).id if isinstance(query, Mapping) else str(position)
+        for paper in row.get("candidates") or [{**row["pos"], "score": 1}, {**row["neg"], "score": 0}]:
+            yield query_id, read_doc(paper, (), entry.name).id, paper["score"]
 
 
 def _sample_rows(entry: Entry, sample: Path) -> Iterator[dict[str, Any]]:
@@ -242,7 +231,7 @@ def _sample_rows(entry: Entry, sample: Path) -> Iterator[dict[str, Any]]:
 
 def _parse_number(entry: Entry, item: str, value: Any) -> float:
     try:
-        parsed = number(value) if isinstance(value, str) else float(value)
+        parsed = kit.number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
     if not math.isfinite(parsed):
@@ -252,49 +241,15 @@ def _parse_number(entry: Entry, item: str, value: Any) -> float:
     return parsed
 
 
-def _reviewers(entry: Entry, folder: Folder) -> dict[str, list[str]]:
-    """Return the papers of each reviewer."""
-    if sample := folder.sample(entry):
-        contents = {Path(name).stem: text for name, text in _archive(sample).items() if "/participants/" in name}
-        profiles = {name: decoded(text, f"participant {name} of {sample}") for name, text in contents.items()}
-        return {name: [paper["paperId"] for paper in profile["papers"]] for name, profile in profiles.items()}
-    reviewers = rows(folder.needed(entry)[-1], ("r_id", "papers"))
-    return {str(row["r_id"]): [str(paper) for paper in row["papers"]] for row in reviewers}
-
-
-def _ratings(entry: Entry, sample: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield (reviewer, paper, grade) of each rating of the gold standard."""
-    table = next(content for name, content in _archive(sample).items() if name.endswith("/evaluations.csv"))
-    for row in csv.DictReader(io.StringIO(table.decode()), delimiter="\t"):
-        reviewer = row["ParticipantID"]
-        for position in range(1, _RATED + 1):
-            if paper := row[f"Paper{position}"]:
-                expertise = _parse_number(entry, f"reviewer {reviewer!r}, paper {paper!r}", row[f"Expertise{position}"])
-                yield reviewer, paper, math.floor((expertise - 1) * 3 / 4 + 0.5)
-
-
-@functools.lru_cache(maxsize=1)
-def _archive(path: Path) -> dict[str, bytes]:
-    """Return the content of the files of the gold standard by name; ``path`` is an archive or an unpacked folder."""
-    if path.is_dir():
-        return {f"/{file.relative_to(path)}": file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
-    try:
-        with tarfile.open(path) as archive:
-            members = [member for member in archive.getmembers() if member.isfile()]
-            return {f"/{member.name}": handle.read() for member in members if (handle := archive.extractfile(member))}
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise CorruptError(f"{path} cannot be read as an archive ({error})", "Fetch it again") from error
-
-
 def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[DataSet]:
     """Return the data sets, their blocks in random order; signatures without a cluster are left out and counted."""
     keys = {doc.id: doc.key for doc in docs(entry, folder)}
     sets = []
     for path in folder.authors(entry):
-        clusters = enumerate(document(sibling(path, "clusters")).values())
+        clusters = enumerate(_document(sibling(path, "clusters")).values())
         author_of = {signature: position for position, cluster in clusters for signature in cluster["signature_ids"]}
         blocks: dict[str, list[tuple[str, int]]] = {}
-        for signature, row in document(path).items():
+        for signature, row in _document(path).items():
             block, paper = row.get("author_info", {}).get("block"), _paper_id(path, str(row.get("paper_id")))
             if block is None or paper not in keys:
                 raise InputError(
@@ -310,7 +265,7 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
             raise InputError(
                 f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
             )
-        order = np.argsort(priorities(id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
+        order = np.argsort(kit.priorities(kit.id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
         columns = [tuple(zip(*list(blocks.values())[position], strict=True)) for position in order]
         sets.append(DataSet(path.parent.name, tuple((papers, np.array(authors)) for papers, authors in columns)))
     return sets
@@ -318,3 +273,15 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
 
 def _paper_id(path: Path, paper: str) -> str:
     return f"{path.parent.name}/{paper}"
+
+
+def trained_and_tested(entry: Entry, folder: Folder) -> tuple[set[str] | None, set[str] | None]:
+    """Return the ids of a task's own training papers (None: it has none) and of its test papers (None: all)."""
+    if entry.format in ("classification", "regression"):
+        labelled = load_labelled(entry, folder)
+        train, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
+        return train, test
+    if entry.kind == "authors":
+        return None, None
+    judged = load_judged(entry, folder)
+    return None, {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())

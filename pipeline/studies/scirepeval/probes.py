@@ -29,8 +29,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC, LinearSVR
 
-from pipeline.core.errors import InputError
-from pipeline.measure.statistics import Floats
+from pipeline.studies.kit import Floats, InputError
 from pipeline.studies.scirepeval.data import DataSet
 from pipeline.studies.scirepeval.tasks import VectorsOf
 
@@ -52,64 +51,50 @@ _CUTS = 41
 
 
 def classify(
-    train: Vectors,
-    labels: Indicator,
-    test: Vectors,
-    multi_label: bool,
-    workers: int,
-    counts: Counter[str],
-    seed: int = SEED,
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
 ) -> Indicator:
-    """Return the predicted classes of test papers, fitted by ``workers`` processes with a ``seed``.
+    """Return the predicted classes of test papers, fitted by ``workers`` processes.
 
-    C is chosen from 0.01 to 100 by accuracy in three folds. If papers have several labels, each label has its own
+    C is chosen from 0.01 to 100 by accuracy in three folds. If papers have ``several`` labels, each label has its own
     classifier and C. Rules for small classes, each counted:
 
     - ``classes_below_folds``: a class has fewer papers than folds, so some folds lack it. If papers have several
       labels, a label that so few papers have, or lack, is fitted with C = 1.
     - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted for none, or for all.
     """
-    if multi_label:
-        return np.stack([_predict_label(train, column, test, workers, counts, seed) for column in labels.T], axis=1)
+    if several:
+        return np.stack([_predict_label(train, column, test, workers, counts) for column in labels.T], axis=1)
     target = labels.argmax(axis=1)
     sizes = np.bincount(target, minlength=labels.shape[1])
     counts["classes_below_folds"] += int(np.count_nonzero((sizes > 0) & (sizes < FOLDS)))
-    probe = LinearSVC(random_state=seed)
+    probe = LinearSVC(random_state=SEED)
     if sizes.max() >= FOLDS:
         probe = _grid_search(probe, _CLASSIFICATION, train, workers)
     return _one_hot(_predict(probe, train, target, test), labels.shape[1])
 
 
 def _predict_label(
-    train: Vectors, label: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str], seed: int
+    train: Vectors, label: npt.NDArray[np.bool_], test: Vectors, workers: int, counts: Counter[str]
 ) -> Any:
     """Return which test papers are predicted to have a label, bool ``[papers]``."""
     minority = int(min(label.sum(), (~label).sum()))
     if minority == 0:
         counts["classes_without_contrast"] += 1
         return np.full(len(test), bool(label[0]))
-    probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=seed)
+    probe = LinearSVC(loss="hinge", max_iter=_ITERATIONS, random_state=SEED)
     counts["classes_below_folds"] += minority < FOLDS
-    return _predict(
-        probe if minority < FOLDS else _grid_search(probe, _CLASSIFICATION, train, workers), train, label, test
-    )
+    searched = probe if minority < FOLDS else _grid_search(probe, _CLASSIFICATION, train, workers)
+    return _predict(searched, train, label, test)
 
 
-def regress(train: Vectors, labels: Floats, test: Vectors, workers: int, seed: int = SEED) -> Floats:
+def regress(train: Vectors, labels: Floats, test: Vectors, workers: int) -> Floats:
     """Return the predicted numbers of test papers; C is chosen from 0.0001 to 100 by R² in three folds."""
-    probe = _grid_search(LinearSVR(random_state=seed), _REGRESSION, train, workers)
+    probe = _grid_search(LinearSVR(random_state=SEED), _REGRESSION, train, workers)
     return np.asarray(_predict(probe, train, labels, test))
 
 
 def few_shot(
-    train: Vectors,
-    labels: Indicator,
-    test: Vectors,
-    multi_label: bool,
-    row: tuple[int, int],
-    task: str,
-    workers: int,
-    seed: int = SEED,
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, row: tuple[int, int], task: str, workers: int
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
     """Yield the predicted classes of each repetition, and its counts; ``row`` is (training papers, repetitions).
 
@@ -119,20 +104,17 @@ def few_shot(
     label (all of a rarer one, counted as ``labels_below_shot``), drawn like in the published evaluation, and C is
     chosen.
     """
-    subsets = _draw_per_label(labels, *row) if multi_label else _draw_parts(labels, *row, task)
-    calls = (
-        joblib.delayed(_shot)(train[rows], labels[rows], test, multi_label, counts, seed) for rows, counts in subsets
-    )
-    yield from joblib.Parallel(workers if multi_label else 1, return_as="generator")(calls)  # one fit is milliseconds
+    subsets = _draw_per_label(labels, *row) if several else _draw_parts(labels, *row, task)
+    calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in subsets)
+    yield from joblib.Parallel(workers if several else 1, return_as="generator")(calls)  # one fit is milliseconds
 
 
 def _shot(
-    train: Vectors, labels: Indicator, test: Vectors, multi_label: bool, counts: Counter[str], seed: int
+    train: Vectors, labels: Indicator, test: Vectors, several: bool, counts: Counter[str]
 ) -> tuple[Indicator, Counter[str]]:
-    """Return the predicted classes of one repetition, and its counts."""
-    if multi_label:
-        return classify(train, labels, test, multi_label, 1, counts, seed), counts
-    predicted = _predict(LinearSVC(random_state=seed), train, labels.argmax(axis=1), test)
+    if several:
+        return classify(train, labels, test, several, 1, counts), counts
+    predicted = _predict(LinearSVC(random_state=SEED), train, labels.argmax(axis=1), test)
     return _one_hot(predicted, labels.shape[1]), counts
 
 

