@@ -227,7 +227,8 @@ class Workspace:
         for pool in [pools] if isinstance(pools, PoolView | Task) else pools:
             task = pool.task if isinstance(pool, PoolView) else pool
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        own = {name: settings.pop(name) for name in ("validation", "untuned", "tunings") if name in settings}
+        kept = [name for name in settings if name in ("validation", "untuned", "tunings")]
+        own = {name: settings.pop(name) for name in kept}
         left_out = settings.pop("left_out", None)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}

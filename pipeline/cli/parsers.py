@@ -88,9 +88,10 @@ class Parser(Top):
         """
         if self.command.details and words[:1] and words[0][0:1] != "-" and {"-h", "--help"} & {*words}:
             self._list_details(*function_of(self.command.details)(words[0]))
-        options, options.others = self.parse_known_args(words)
-        if options.others and not self.command.passes:
-            text = options.others[0].partition("=")[0]
+        options, others = self.parse_known_args(words)
+        options.others = others
+        if others and not self.command.passes:
+            text = others[0].partition("=")[0]
             what = f"option {text}" if text.startswith("-") else f"use for {text!r}"
             remedy = nearest(text, self.options) if text.startswith("-") else f"See {self.prog} --help"
             raise InputError(f"{self.prog} has no {what}", remedy)

@@ -214,11 +214,11 @@ def compare(options: argparse.Namespace) -> None:
     tables = [comparison.difference_table(differences, compared)]
     record: dict[str, Any] = {"pairs": differences.drop("changes").rows(named=True)}
     if len(systems) == 2:
-        both, labels = comparing.paired(scores, runs, *systems)
-        find = partial(comparing.most_different, both, runs, labels, differences["measure"][0])
+        both, pair = comparing.paired(scores, runs, *systems)
+        find = partial(comparing.most_different, both, runs, pair, differences["measure"][0])
         queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
         tables += [comparison.queries_table(differences, queries)] if len(queries) else []
-        (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(labels))]).values()
+        (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(pair))]).values()
         folder = options.output or root / REPORTS / name
         with files.disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
     """
     row, equivalence = differences.row(0, named=True), differences["margin"][0] is not None
     among = not differences["among_difference"].is_null().all()
-    texts = {
+    texts: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "pool": pool_of,
         "measure": lambda row: label_of(row["measure"]),
         "pair": lambda row: f"{row['second']} minus {row['first']}",
