@@ -84,8 +84,7 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     reasons: dict[str, InsufficientDataError] = {}
 
     def leave_out(error: InsufficientDataError) -> None:
-        if reasons.setdefault(error.what, error) is error:
-            warn(f"left out: {error}")
+        reasons.setdefault(error.what, error)
 
     def pools() -> Iterator[Task]:
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
@@ -102,6 +101,8 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
     )
     if not selected:
         raise next(iter(reasons.values()))
+    for error in reasons.values():
+        warn(f"left out: {error}")
     tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")
