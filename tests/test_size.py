@@ -14,7 +14,7 @@ LINES = {
     "studies": 9_439,
     "cluster": 560,
     "scores": 5_202,
-    "stages": 3_939,
+    "stages": 3_938,
     "exchange": 2_011,
     "measure": 3_278,
     "retrieve": 2_842,

@@ -113,7 +113,7 @@ class Board:
     def remarks(self) -> Iterator[str]:
         """Yield what limits the verdicts: too few units, bounds in place of p-values, verdicts near the level."""
         if self.units < _FEW:
-            yield f"Few units ({self.units}): intervals are wide and tests have little power."
+            yield f"Few units ({self.units}): {'wide' if self.units > 2 else 'no'} intervals, tests of little power."
         if self.least_p >= ALPHA:
             units = "1 unit" if self.units == 1 else f"{self.units:,} units"
             yield f"{units} cannot show any difference: the least corrected p-value is {self.least_p:.2g}."

@@ -62,14 +62,14 @@ def bootstrap_means(values: Floats, *, seed: int, item: object = "", resamples: 
 
 
 def interval_kind(queries: int, groups: int = 1) -> str:
-    """Return the kind of interval of a mean over ``queries``: ``percentile``, ``BCa`` or ``none`` (one query)."""
-    return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups else "none"
+    """Return the kind of interval of a mean over ``queries``: ``percentile``, ``BCa``, or ``none`` for one or two."""
+    return "percentile" if queries >= PERCENTILE_QUERIES else "BCa" if queries > groups + 1 else "none"
 
 
 def intervals_text(kinds: Iterable[str], level: float = LEVEL) -> str:
     """Return the kinds of some intervals (:func:`interval_kind`) in words: ``95% BCa interval``."""
     kinds = sorted({*kinds} - {"none"})
-    return f"{level:.0%} {' or '.join(kinds)} interval" if kinds else "no interval (one query)"
+    return f"{level:.0%} {' or '.join(kinds)} interval" if kinds else "no interval (fewer than three queries)"
 
 
 def simultaneous(intervals: int) -> float:
@@ -86,7 +86,7 @@ def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) ->
 
     From 100 queries on they are percentile intervals. These are too short for fewer queries, which get the
     bias-corrected and accelerated interval (BCa, Efron 1987) at the level expanded for the degrees of freedom
-    (Hesterberg 2015, section 5.2). Equal values, or a single query, have an interval of width 0.
+    (Hesterberg 2015, section 5.2). Equal values, or one or two queries, have an interval of width 0.
 
     Args:
         means: bootstrapped means, float64 ``[rows, resamples]``.

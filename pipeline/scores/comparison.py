@@ -80,7 +80,7 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     winner = "the first named" if several_pairs else row["second"]
     tests, kinds = max(differences["tests"]), " or ".join(sorted(set(differences["interval"]) - {"none"}))
     brackets = f"Brackets: {row['level']:.0%} interval over {RESAMPLED[row['resample']]} ({kinds})"
-    brackets = brackets if kinds else "No interval (one query)"
+    brackets = brackets if kinds else "No interval (fewer than three queries)"
     family = "pairs and pools" if several_pairs else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""

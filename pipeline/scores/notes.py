@@ -63,11 +63,11 @@ def _how_to_read(table: pl.DataFrame, runs: pl.DataFrame, compared: str) -> str:
     statistic = "mean over samples of the mean over queries" if sampled else "mean over queries"
     deviation = " ± standard deviation over samples" * sampled
     bootstrap = "" if resample == "queries" else f" over {RESAMPLED[resample]}; tests are over queries"
-    brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 1 else ""
+    brackets = f" [{table['level'][0]:.0%} interval{bootstrap}]" if table["queries"].max() > 2 else ""
     few = f" Only {fewest} queries: intervals are wide and tests have little power." if fewest < _FEW else ""
     same_depth = " among rows of its depth" * (runs["depth"].n_unique() > 1)
     best = f" Bold or *: best of its {compared}{same_depth}." * (table["label"].n_unique() > 1)
-    return f"Percent: {statistic}{deviation}{brackets}.{best}{few if brackets else ' One query: no interval.'}"
+    return f"Percent: {statistic}{deviation}{brackets}.{best}{few if brackets else ' Under 3 queries: no interval.'}"
 
 
 def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:

@@ -90,7 +90,7 @@ def summarise(
     scores: Scores,
     runs: pl.DataFrame | None = None,
     *,
-    baseline: str | None = None,
+    baseline: str | None = USUAL,
     sort: str | None = None,
     draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
@@ -100,7 +100,7 @@ def summarise(
         scores: columns :data:`pipeline.scores.frames.SCORES_SCHEMA`, or with ``runs`` those of
             :data:`pipeline.scores.frames.VALUES`; systems keep their order.
         runs: the rankings of the scores, and perhaps others; None: the scores have their columns.
-        baseline: name or label of the row that the others are tested against; ``usual``: that of BM25; None: no tests.
+        baseline: name or label of the row that the others are tested against; ``usual``: BM25's if any; None: no tests.
         sort: the measure whose mean over pools orders the systems, best first.
         draws: settings of the bootstrap and the tests.
 

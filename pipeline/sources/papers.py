@@ -124,8 +124,8 @@ class FileRelease(Release):
         if self.record and not first_record(path).keys() & {"title", "display_name"}:
             self._refuse(path, "a title")
 
-    def _refuse(self, path: Path, lacking: str) -> None:
-        found, known = list(first_record(path))[:20], self.record.__struct_encode_fields__ if self.record else ()
+    def _refuse(self, path: Path, lacking: str, record: type[msgspec.Struct] | None = None) -> None:
+        found, known = list(first_record(path))[:20], getattr(record or self.record, "__struct_encode_fields__", ())
         raise InputError(
             f"no record of {path} has {lacking}: the first has {', '.join(found) or 'no keys'}"
             f"{', and read are ' * bool(known)}{', '.join(known)}",
@@ -134,7 +134,6 @@ class FileRelease(Release):
 
 
 _COMMON_FIELDS = {field.name for field in fields(FileRelease)}
-
 
 _Row = tuple[str, str | None, str | None, int, int, int, int, int, bool]
 """Id, title, abstract, year, mask of fields, citing papers, key of the DOI, number of references, whether lined."""

@@ -26,6 +26,7 @@ from pipeline.sources.base import (
     grouped,
 )
 from pipeline.sources.citations import citation_batches
+from pipeline.sources.documents import first_record
 from pipeline.sources.fetch import RECORD, Catalogue, Remote, ask, endpoint_of, plain_name, public_url
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
@@ -82,8 +83,7 @@ class S2ag(FileRelease, options.S2ag):
         require_known(self.fields_from, S2_SOURCES, f"S2AG has no fields of study from {self.fields_from!r}")
 
     def _files(self, dataset: str) -> list[Path]:
-        ends = (".jsonl.gz", ".gz", ".jsonl", ".json")
-        patterns = [f"{dataset}{separator}*{end}" for separator in ("/", "-", "_") for end in ends]
+        patterns = [f"{dataset}{gap}*{end}" for gap in "/-_" for end in (".jsonl.gz", ".gz", ".jsonl", ".json")]
         return find_files(self.folder, (*patterns, f"{dataset}.jsonl.gz", f"{dataset}.jsonl"), f"S2AG {dataset}")
 
     def files(self) -> list[Path]:
@@ -91,10 +91,8 @@ class S2ag(FileRelease, options.S2ag):
         paths = [path for dataset in DATASETS for path in self._files(dataset)]
         dates = sorted({"-".join(found.groups()) for path in paths if (found := _DATE.search(path.name))})
         if len(dates) > 1:
-            raise InputError(
-                f"{self.folder} holds files of {len(dates)} releases ({', '.join(dates)})",
-                f"Remove those before {dates[-1]}, or give a folder with one release",
-            )
+            what = f"{self.folder} holds files of {len(dates)} releases ({', '.join(dates)})"
+            raise InputError(what, f"Remove those before {dates[-1]}, or give a folder with one release")
         return paths
 
     def stated(self) -> Mapping[str, int]:
@@ -110,8 +108,12 @@ class S2ag(FileRelease, options.S2ag):
         """Yield the batches of one file."""
         if part.startswith("papers"):
             return super().read(part)
+        if part.startswith("abstracts"):
+            return abstract_batches(Tally(self.folder / part, self))
         tally = Tally(self.folder / part, self)
-        return abstract_batches(tally) if part.startswith("abstracts") else citation_batches(_citations(tally), tally)
+        if (first := first_record(tally.path)) and first.keys().isdisjoint(_Citation.__struct_encode_fields__):
+            self._refuse(tally.path, "a citing and a cited paper", _Citation)
+        return citation_batches(_citations(tally), tally)
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records of ``papers``, without abstracts and references."""

@@ -321,10 +321,11 @@ def test_what_one_query_shows_and_queries_without_judgements_are_said(
     printed = capsys.readouterr()
     assert "mine: 2 queries of the run without judgement left out" in printed.err
     assert "none interval" not in printed.out
-    assert "One query: no interval." in " ".join(printed.out.split())
+    assert "Under 3 queries: no interval." in " ".join(printed.out.split())
     assert "[" not in printed.out.partition("Percent")[0]
-    frame = summarise(evaluate(path, tmp_path / "qrels.txt"))
-    assert frame["low"].to_list() == frame["high"].to_list() == [None] * len(frame)
+    for judged in ({"q": {"d": 1}}, {"q": {"d": 1}, "r": {"e": 1}}):  # two values have no interval either
+        frame = summarise(evaluate(path, judged))
+        assert frame["low"].to_list() == frame["high"].to_list() == [None] * len(frame)
 
 
 def test_reports_of_files_of_one_name_are_apart(tmp_path: Path) -> None:

@@ -92,6 +92,14 @@ def test_abstracts_and_citations(tmp_path: Path) -> None:
     assert (citations.read, citations.dropped) == (4, {"null_citing_id": 1, "null_cited_id": 1})
 
 
+def test_citations_with_other_keys_are_refused_by_name(tmp_path: Path) -> None:
+    folder = write_s2ag(tmp_path, papers=[], abstracts=[], citations=[{"citing": 1, "cited": 2}])
+    with pytest.raises(
+        InputError, match="has a citing and a cited paper: the first has citing, cited, and read are cit"
+    ):
+        read(S2ag(folder), "citations")
+
+
 def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no S2AG papers"):
         S2ag(tmp_path).parts()

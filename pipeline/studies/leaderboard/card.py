@@ -48,7 +48,6 @@ def card(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         tables,
         files={"README.md": "\n\n".join([f"# {model}", *(kit.render_table(table, "markdown") for table in tables)])},
         parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", kit.UNTUNED))),
-        best=f"{model}: on {kit.counted(len(benchmarks), 'benchmark')}",
         title=f"{model} against BM25, on {kit.counted(len(benchmarks), 'benchmark')}",
     )
 

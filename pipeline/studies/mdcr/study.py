@@ -110,8 +110,8 @@ def mdcr(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     ]
     copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
     files = {"datasheet.md": datasheet(artifact, corpus, recipe)}
-    title = f"MDCR benchmark: {corpus.manifest.slug}, queries of {recipe.year}"
-    return kit.Report(tables, sources=[corpus.name, artifact.name], files=files, copies=copies, title=title)
+    title, sources = f"MDCR benchmark: {corpus.manifest.slug}, queries of {recipe.year}", [corpus.name, artifact.name]
+    return kit.Report(tables, sources=sources, files=files, copies=copies, title=title)
 
 
 def benchmark(
