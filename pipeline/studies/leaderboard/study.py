@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from pipeline.studies import kit
@@ -60,12 +61,11 @@ def _standings(
 ) -> Iterator[tuple[kit.Table, kit.Table | None]]:
     """Yield the standings of each block of systems on benchmarks, and their ranks with each benchmark left out."""
     systems = list(cost_of)
-    ranked = np.full((len(benchmarks), 3, len(systems)), np.nan)
-    for ranks_of, benchmark in zip(ranked, benchmarks, strict=True):
-        of_systems = benchmark.systems.select("rank", "rank_low", "rank_high").to_numpy()
-        ranks_of[:, [systems.index(name) for name in benchmark.names]] = of_systems.T
-    for number, (rows, columns) in enumerate(kit.coverage_blocks(~np.isnan(ranked[:, 0])), 1):
-        found, suffix = kit.standings(ranked[np.ix_(rows, range(3), columns)]), "" if number == 1 else f"-{number}"
+    measured = np.array([[system in benchmark.names for system in systems] for benchmark in benchmarks])
+    for number, (rows, columns) in enumerate(kit.coverage_blocks(measured), 1):
+        of_block = [systems[column] for column in columns]
+        found = kit.standings(np.stack([_ranks_among(of_block, benchmarks[row].systems) for row in rows]))
+        suffix = "" if number == 1 else f"-{number}"
         order = np.argsort(found.mean_rank[0], kind="stable").tolist()
         names, chosen = [systems[columns[index]] for index in order], [benchmarks[row] for row in rows]
         of_ranks = {"rank": found.rank, "mean_rank": found.mean_rank, "borda": found.borda}
@@ -87,6 +87,17 @@ def _standings(
             if len(chosen) > 1
             else None,
         )
+
+
+def _ranks_among(names: Sequence[str], systems: pl.DataFrame) -> npt.NDArray[np.float64]:
+    """Return the ranks of some systems of a benchmark among themselves, with their ends, float64 ``[3, systems]``."""
+    of_names = pl.DataFrame({"system": names}).join(systems, on="system", maintain_order="left")
+    apart = [
+        [name != other and other not in similar for other in names]
+        for name, similar in of_names.select("system", "similar").iter_rows()
+    ]
+    sign = kit.sign_of(of_names["measure"][0])
+    return kit.ranks_with_ends(sign * of_names["value"].to_numpy(), np.array(apart))
 
 
 def _overall(name: str, frame: pl.DataFrame, chosen: Sequence[Benchmark], lacking: Sequence[str]) -> kit.Table:

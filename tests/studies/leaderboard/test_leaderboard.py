@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from pipeline.api import Workspace
 from pipeline.core.errors import InputError
 from pipeline.core.runner import Runner
 from pipeline.studies import submissions
+from pipeline.studies.leaderboard import study
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error, scores_of
 from tests.stages.making import HERE
 
@@ -306,3 +308,11 @@ def contents(path: Path) -> dict[str, bytes]:
 
 def test_a_workspace_without_two_systems_is_one_line(tmp_path: Path) -> None:
     assert "two systems must be scored by map on one benchmark" in one_line_error(mdcr(tmp_path, "leaderboard"))
+
+
+def test_ranks_in_a_block_are_among_its_systems() -> None:
+    similar = [["b"], ["a", "c"], ["b", "d"], ["c"]]
+    systems = pl.DataFrame({"system": [*"abcd"], "value": [0.4, 0.3, 0.2, 0.1], "similar": similar, "measure": "map"})
+    assert study._ranks_among([*"cad"], systems).tolist() == [[2, 1, 3], [2, 1, 2], [3, 1, 3]]
+    lower_first = systems.with_columns(measure=pl.lit("map"), value=-pl.col("value"))
+    assert study._ranks_among(["a", "d"], lower_first).tolist() == [[2, 1], [2, 1], [2, 1]]
