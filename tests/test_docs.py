@@ -93,7 +93,8 @@ def test_every_command_and_recipe_is_documented() -> None:
 def test_every_page_leads_to_the_words_and_all_pages_are_short_together() -> None:
     docs = [page for page in PAGES if page.parent != ROOT]
     assert [page.name for page in docs if "protocols.md#words" not in page.read_text()] == ["protocols.md"]
-    assert sum(len(page.read_text().split()) for page in (ROOT / "README.md", *docs)) <= 25_600
+    short = [page for page in (ROOT / "README.md", *docs) if page.name != "million.md"]  # which is a report
+    assert sum(len(page.read_text().split()) for page in short) <= 25_000
 
 
 def test_the_protocols_state_every_rule_of_pools() -> None:
