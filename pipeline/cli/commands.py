@@ -9,11 +9,12 @@ from typing import Any
 
 from pipeline.cli import options as read
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
-from pipeline.core.artifact import Artifact
+from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import counted
 from pipeline.core.progress import say
 from pipeline.core.task import Task
-from pipeline.core.workspace import find_corpus, name_corpus
+from pipeline.core.workspace import POOLS, find_corpus, name_corpus
+from pipeline.scores.notes import gap_in_abstracts
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
@@ -98,6 +99,9 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: values outside it may be better."
+    pools = (pool for pool in published(root / POOLS) if pool.id == artifact.manifest.inputs["pool"])
+    if gap := gap_in_abstracts([pool.manifest.counts.get("marks", {}) for pool in pools]):
+        note += f" {gap}: much of the gain may be that short texts rank higher. mdcr compare shows it with abstracts."
     title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tuned.k1.tolist(), tuned.b.tolist())
     cells = {
         (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"

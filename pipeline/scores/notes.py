@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -229,13 +229,13 @@ def among_abstracts(figures: pl.DataFrame, runs: pl.DataFrame) -> str:
         also = f"; of all {points([row['difference']])}, {row['finding']}: the two disagree"
         also = also if row["among_finding"] != row["finding"] else ""
         texts.append(f"{', '.join([label, *place, label_of(row['measure'])])} {among}, {row['among_finding']}{also}")
-    start = f"Differences among the candidates with an abstract ({gap_in_abstracts(runs)})"
+    gaps = map(gaps_of, runs.unique("pool", maintain_order=True).iter_rows(named=True))
+    start = f"Differences among the candidates with an abstract ({gap_in_abstracts([*gaps])})"
     return f"{start}: {'. '.join(texts)}." if texts else ""
 
 
-def gap_in_abstracts(runs: pl.DataFrame) -> str:
+def gap_in_abstracts(gaps: Sequence[Mapping[str, Any]]) -> str:
     """Return the shares of positives and negatives without an abstract in all pools; empty if none differs by much."""
-    gaps = [gaps_of(run) for run in runs.unique("pool", maintain_order=True).iter_rows(named=True)]
     if not any(map(uneven_abstracts, gaps)):
         return ""
     texts = []
