@@ -4,9 +4,9 @@
 
 ARXIV_ARCHIVE and ARXIV_META are clones, also bare or without their largest objects, of github.com/staeiou/arxiv_archive
 (541,485 papers until 2019) and github.com/HeinrichHartmann/arxiv_meta (740,861). CITED is a release in the layout of
-S2ORC 2020, whose citations are the judgements. Papers of arXiv whose id or title is in CITED, that come twice, or that
-have no year or under 50 characters of abstract are left out; papers of CITED get authors by their arXiv ids. It takes
-three minutes and half a GB. They have no reference lists here, so a cited one among them counts as a negative.
+S2ORC 2020, whose citations are the judgements; papers of arXiv have no references here. Those whose id or title is in
+CITED, that come twice, or that have no year or under 50 characters of abstract are left out; papers of CITED get
+authors by their arXiv ids. It takes three minutes of processor time and half a GB of disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-_FIELDS = {
+_FIELDS = {  # first letters of categories, or of their names in words; all others are of Physics
     "Physics": ("math-ph", "mathematical phys"),
     "Computer Science": ("computer", "cs"),
     "Mathematics": ("math", "stat", "alg-geom", "dg-ga", "funct", "q-alg"),
@@ -34,7 +34,6 @@ _FIELDS = {
     "Economics": ("quantitative fin", "q-fin", "econ"),
     "Engineering": ("eess", "electrical"),
 }
-"""First letters of arXiv's categories, or of their names in words, by field; all others are of Physics."""
 _COLUMNS = ("arxiv_id", "title", "abstract", "created", "primary_cat", "author_text")
 
 
@@ -93,27 +92,28 @@ def main(archived: str, described: str, cited: Path, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     files = sorted(cited.glob("metadata_*.jsonl.gz"))
     shards = {path.name: [*map(json.loads, gzip.decompress(path.read_bytes()).splitlines())] for path in files}
-    known = {paper.get("arxiv_id"): paper for papers in shards.values() for paper in papers}
+    known = {paper.get("arxiv_id") for papers in shards.values() for paper in papers}
     titles = {_letters(paper["title"] or "") for papers in shards.values() for paper in papers}
-    counts, seen = Counter[str](), set[str]()
+    counts, seen, authors = Counter[str](), set[str](), dict[str, list[dict[str, Any]]]()
     parts = [gzip.open(out / f"metadata_{part}.jsonl.gz", "wt", compresslevel=1) for part in range(90, 94)]  # noqa: SIM115
     for paper in itertools.chain(archive(archived), meta(described)):
         arxiv_id, title, abstract, date, _, people = paper
-        if arxiv_id in known:
-            known[arxiv_id]["authors"] = known[arxiv_id]["authors"] or [*map(author, people)]
+        if arxiv_id in known and people:
+            authors.setdefault(arxiv_id, [*map(author, people)])
         reasons = {
             "again": arxiv_id in seen,
             "in the cited release": arxiv_id in known or _letters(title) in titles,
             "no year or abstract": not date[:4].isdigit() or len(" ".join(abstract.split())) < 50,
-            "kept": True,
         }
-        counts[reason := next(reason for reason, holds in reasons.items() if holds)] += 1
+        counts[reason := next((reason for reason, holds in reasons.items() if holds), "kept")] += 1
         if reason == "kept":
             parts[counts["kept"] % len(parts)].write(json.dumps(s2orc(*paper)) + "\n")
         seen.add(arxiv_id)
     for part in parts:
         part.close()
     for name, papers in shards.items():
+        for paper in papers:
+            paper["authors"] = paper["authors"] or authors.get(paper.get("arxiv_id"), [])
         (out / name).write_bytes(gzip.compress("".join(json.dumps(paper) + "\n" for paper in papers).encode(), 1))
     print(dict(counts))
 
