@@ -124,10 +124,6 @@ def _serves(root: Path, artifact: Artifact) -> str:
 
 
 def _tuning_record(root: Path, artifact: Artifact) -> dict[str, Any]:
-    tried = Grid.of(artifact)
-    return {
-        **as_record(artifact),
-        "pool": artifact.manifest.config["pool"],
-        "serves": served(root, artifact)[1],
-        "grid": {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()},
-    }
+    tried, pool = Grid.of(artifact), artifact.manifest.config["pool"]
+    points = {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()}
+    return {**as_record(artifact), "pool": pool, "serves": served(root, artifact)[1], "grid": points}

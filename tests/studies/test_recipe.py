@@ -18,7 +18,7 @@ from tests.cli.run import mdcr
 
 SCHEMAS = {**{name: schema_of(find(name).recipe) for name in STUDIES}, "train": schema_of(Recipe)}
 ALSO_OF = {"crossover_real": "crossover", "overlap_real": "overlap", "train_past": "train", "train_physics": "train"}
-ALSO_OF |= dict.fromkeys(("dataset_level", "field_level", "s2orc_real", "synthetic_1m"), "large_scale")
+ALSO_OF |= dict.fromkeys(("dataset_level", "field_level", "million", "s2orc_real", "synthetic_1m"), "large_scale")
 ALSO_OF |= {
     "mdcr_paper": "mdcr",
     "mdcr_small": "mdcr",
