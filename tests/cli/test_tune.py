@@ -112,5 +112,5 @@ def test_a_corpus_with_its_own_queries(tmp_path: Path) -> None:
     mdcr_json(tmp_path, "corpus", "--source", "beir", "--input", str(folder), "--corpus", "own")
     line = one_line_error(mdcr(tmp_path, "tune"))
     assert "own-" in line
-    assert "has its own queries" in line
+    assert "brings its queries" in line
     assert "bm25:k1=1.2,b=0.75" in line
