@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from numbers import Real
@@ -42,15 +43,17 @@ Judgement = tuple[int, tuple[str, str], int]
 """Line, row or position from 1, (query id, document id), grade."""
 
 
-def read_judgements(qrels: Any, *, blank: bool = False, words: Mapping[str, int] | None = None) -> Iterator[Judgement]:
+def read_judgements(
+    qrels: Any, *, blank: bool = False, words: Mapping[str, int] | None = None, memory: float = math.inf
+) -> Iterator[Judgement]:
     """Yield the judgements of a file, a mapping or a frame (:func:`pipeline.sources.triples.read_triples`).
 
     ``blank`` leaves out rows without a grade; ``words`` are the grades of labels in words, in lower case.
 
     Raises:
-        InputError: the file cannot be read, or a line or a grade is malformed.
+        InputError: the file cannot be read, needs more than ``memory`` bytes, or a line or a grade is malformed.
     """
-    triples = read_triples(qrels, QRELS)
+    triples = read_triples(qrels, QRELS, memory)
     for number, query, document, grade in triples.rows:
         if not blank or (grade is not None and str(grade).strip()):
             known = (words or {}).get(str(grade).strip().casefold(), grade)

@@ -236,11 +236,11 @@ def labels_task(
         )
     config = LabelsConfig(by_people, by_model, known, extra)
 
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
         pairs, grades = pairs_of(inputs["draw"]), int(inputs["draw"].manifest.config["grades"])
         ignored, frames = 0, []
         for path, is_model in [*((path, False) for path in people), *((path, True) for path in models)]:
-            found, extras = _read(path, pairs, grades, config, machine=is_model)
+            found, extras = _read(path, pairs, grades, config, resources.memory, machine=is_model)
             frames.append(found)
             ignored += extras
         labels = pl.concat(frames).sort("query", "row", "machine", "annotator")
@@ -267,14 +267,14 @@ def labels_task(
 
 
 def _read(
-    path: Path, pairs: pl.DataFrame, grades: int, config: LabelsConfig, *, machine: bool
+    path: Path, pairs: pl.DataFrame, grades: int, config: LabelsConfig, memory: int, *, machine: bool
 ) -> tuple[pl.DataFrame, int]:
     """Return the labels of a file, checked against the pairs of a draw, and how many of other pairs are ignored.
 
     Columns of :data:`LABELS`, place and ids.
     """
     words = {word: grade for grade, word in enumerate(reversed(config.words))}
-    judgements = read_judgements(path, blank=True, words=words)
+    judgements = read_judgements(path, blank=True, words=words, memory=memory)
     found = [(f"{path}:{number}", *ids, grade) for number, ids, grade in judgements]
     labels = pl.DataFrame(found, ["place", "query_id", "paper_id", "grade"], orient="row", infer_schema_length=None)
     if labels.is_empty():

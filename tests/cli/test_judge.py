@@ -256,6 +256,8 @@ def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path:
     assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
+    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 30_000)
+    assert "needs more than 64 MiB of memory" in one_line_error(mdcr(root, *read, str(long), "--memory", "64M"))
 
 
 def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels: dict[str, Any]) -> None:
