@@ -108,7 +108,7 @@ def confidence_interval(means: Floats, *values: Floats, level: float = LEVEL) ->
         pairs = [np.quantile(row, row_levels) for row, row_levels in zip(means, levels, strict=True)]
         low, high = np.array(pairs).reshape(-1, 2).T
     else:
-        low = high = estimate
+        return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan)
     same = np.all([np.ptp(group, axis=1) == 0 for group in values], axis=0)
     return np.where(same, estimate, low), np.where(same, estimate, high)
 

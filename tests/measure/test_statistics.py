@@ -78,10 +78,11 @@ def test_coverage_with_few_queries() -> None:
 
 
 def test_draws_without_a_value_of_a_query_are_left_out() -> None:
-    values = np.array([[0.2, np.nan, 0.4], [0.4, np.nan, np.nan]])
+    values = np.array([[0.2, np.nan, 0.4, 0.6], [0.4, np.nan, np.nan, 0.6]])
     value, low, high = interval(values, seed=1)
-    assert value == pytest.approx((0.3 + 0.4) / 2)
-    assert 0.2 <= low < value < high <= 0.5
+    assert value == pytest.approx((0.3 + 0.4 + 0.6) / 3)
+    assert 0.2 <= low < value < high <= 0.7
+    assert np.isnan(interval(values[:, :3], seed=1)[1:]).all()
     assert np.isnan(interval(np.full((3, 2), np.nan), seed=1)).all()
     same = np.tile(values_of_queries := np.array([0.1, 0.5, 0.9, 0.3]), (5, 1))
     assert interval(same, seed=1)[0] == pytest.approx(values_of_queries.mean())
@@ -96,16 +97,16 @@ def test_ends_that_lie_far_out_have_more_resamples() -> None:
 
 
 def test_intervals_of_little() -> None:
-    one = values(1, 2, 1)
-    low, high = confidence_interval(bootstrap_means(one, seed=1), one)
-    assert low.tolist() == high.tolist() == one[:, 0].tolist()
-    for queries in (2, 30, 300):
+    for few in (1, 2):
+        values_of_few = values(1, 2, few)
+        assert np.isnan(confidence_interval(bootstrap_means(values_of_few, seed=1), values_of_few)).all()
+    for queries in (4, 30, 300):
         same = np.array([[0.1] * queries, [0.0] * queries, [0.0, 1.0] * (queries // 2)])
         low, high = confidence_interval(bootstrap_means(same, seed=1), same)
         assert low[:2].tolist() == high[:2].tolist() == [same[0].mean(), 0.0]
         assert 0 <= low[2] < 0.5 < high[2] <= 1
-    kinds = [interval_kind(queries) for queries in (1, 2, 99, 100)]
-    assert [*kinds, interval_kind(3, groups=3)] == ["none", "BCa", "BCa", "percentile", "none"]
+    kinds = [interval_kind(queries) for queries in (1, 2, 3, 99, 100)]
+    assert [*kinds, interval_kind(4, groups=3)] == ["none", "none", "BCa", "BCa", "percentile", "none"]
 
 
 def test_seed_and_item_decide() -> None:
