@@ -72,7 +72,7 @@ def gc(options: argparse.Namespace) -> None:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
         say(f"{counted(len(folders), 'entry')}, {size:,.1f} MB {action}")
     else:
-        say("nothing to remove; a corpus without a name, or unfinished work, stays for a day")
+        say("Nothing to remove. Unnamed corpora and unfinished work are kept for a day.")
 
 
 def unused(root: Path) -> list[Unused]:

@@ -252,12 +252,12 @@ def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path:
     latin.write_bytes("query_id,paper_id,label\nä,b,1\n".encode("latin-1"))
     read = ("judge", "read", "--draw", folder.name, "--labels")
     assert f"{empty} holds no data" in one_line_error(mdcr(root, *read, str(empty)))
-    assert "must be a whole row in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
+    assert "is not a whole row in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
     assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
-    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 30_000)
-    assert "needs more than 64 MiB of memory" in one_line_error(mdcr(root, *read, str(long), "--memory", "64M"))
+    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 60_000)
+    assert "needs more than 512 MiB of memory" in one_line_error(mdcr(root, *read, str(long), "--memory", "512M"))
 
 
 def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels: dict[str, Any]) -> None:
