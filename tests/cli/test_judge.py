@@ -16,7 +16,9 @@ import polars as pl
 import pytest
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES
+from pipeline.sources.judgements import read_judgements
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 POOL = flags("--year 2019 --size 300 --queries 12 --seed 5 --samples 1 --model lsa:dimension=8,newest")
@@ -256,8 +258,9 @@ def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path:
     assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
-    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 60_000)
-    assert "needs more than 512 MiB of memory" in one_line_error(mdcr(root, *read, str(long), "--memory", "512M"))
+    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 3_000)
+    with pytest.raises(InputError, match="needs more than 8 MiB of memory"):
+        list(read_judgements(long, memory=2**23))
 
 
 def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels: dict[str, Any]) -> None:

@@ -177,7 +177,7 @@ def test_what_cannot_be_scored_is_refused(run: Any, qrels: Any, expected: str) -
 
 
 def test_a_run_of_other_documents_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    for document, told in (("d", ""), ("x", "run 1 ranks no document that is relevant to any query")):
+    for document, told in (("d", ""), ("x", "Warning: run 1 ranks no document that is relevant to any query")):
         values = evaluate({"q": {document: 1.0}}, {"q": {"d": 1}}).get_column("value")
         assert values.max() == (0 if told else 1)
         said = capsys.readouterr().err

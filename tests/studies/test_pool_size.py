@@ -29,9 +29,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     page = (folder / "index.html").read_text()
     assert len(re.findall('<script type="text/plain" id="pool-', page)) == 2 * 2
     index = (folder.parent / "index.html").read_text()
-    assert re.search(
-        r'href="pool_size/index.html".*?>tiny<.*?>2019<.*?>bm25,<wbr>lsa<.*?: MAP [\d.]+ \(dataset level 600\)<', index
-    )
+    row = r'href="pool_size/index.html".*?>tiny<.*?>2019<.*?>bm25,<wbr>lsa<.*?: MAP [\d.]+ '
+    assert re.search(row + r"\(dataset level, 600 candidates\)<", index)
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == "10"
     assert len(record["sources"]) == 1 + 2 * 2
