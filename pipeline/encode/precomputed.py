@@ -7,7 +7,6 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, NamedTuple
 
 import msgspec
@@ -241,9 +240,13 @@ def _matrix(file: VectorFile, column: pa.Array, row_numbers: LineNumbers) -> npt
 def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read a ``.npy`` and the ids beside it, one a line."""
     try:
-        array = np.lib.format.open_memmap(file.path, mode="r")
-    except (ValueError, EOFError, RecursionError, MemoryError, TokenError) as error:  # Python objects, or damaged
-        raise CorruptError(f"{file.path} must be an array of numbers of NumPy ({error!s:.200})", _AGAIN) from error
+        with np.errstate(over="ignore"):  # the size of a header's shape
+            array = np.lib.format.open_memmap(file.path, mode="r")
+    except OSError:
+        raise
+    except Exception as error:  # a damaged header makes NumPy raise errors of every class
+        reason = f"{error!s:.200}" or type(error).__name__
+        raise CorruptError(f"{file.path} must be an array of numbers of NumPy ({reason})", _AGAIN) from error
     if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
         raise InputError(
             f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.dtype}",

@@ -99,6 +99,7 @@ FORMATS: dict[str, Write] = {
     "parquet, dictionary": parquet(columns(pa.array(IDS).dictionary_encode())),
     "npy": npy(),
     "npy, big endian": npy(VECTORS.astype(">f4")),
+    "npy, Fortran order": npy(np.asfortranarray(VECTORS)),
     "npy, float64": npy(VECTORS.astype(np.float64)),
     "jsonl": raw(lines()),
     "jsonl.gz, text": raw(gzip.compress(lines(text=True)), "x.jsonl.gz"),
