@@ -167,7 +167,7 @@ def _within(value: Any, key: str = "") -> Iterator[str]:
 
 def scores_table(frame: pl.DataFrame, baseline: str, pools: int) -> kit.Table:
     """Return the scores and leads of each part as a table."""
-    notes = (
+    notes: tuple[str, ...] = (
         f"MAP in percent; lead: points over {baseline} on the same queries, with its interval and the p-value of the "
         "paired permutation test by Holm's correction over all rows. Brackets: 95% interval over queries.",
         "Clean queries are in no training data. Clean citations: of every query, the mean precision at cited papers "
@@ -197,7 +197,7 @@ def seen_table(held: pl.DataFrame, queries: pl.DataFrame, positives: pl.DataFram
         f"Text: the share of sequences of {_LENGTH} words that a paper has in common with one training text, of the "
         f"shorter of both; fewer than {_SHARED} do not count.",
     )
-    shown = {
+    shown: kit.Columns = {
         "all": "{all:,}",
         "seen": "{seen:,}",
         "share in %": lambda row: f"{100 * row['seen'] / max(row['all'], 1):.1f}",

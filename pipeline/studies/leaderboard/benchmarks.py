@@ -80,7 +80,8 @@ class Benchmark:
     @property
     def names(self) -> list[str]:
         """Names of the systems, best first."""
-        return self.systems["system"].to_list()
+        names: list[str] = self.systems["system"].to_list()
+        return names
 
     def renamed(self, name: str) -> Benchmark:
         """Return the benchmark with another name."""

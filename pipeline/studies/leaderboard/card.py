@@ -82,11 +82,12 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
         values = values.with_columns(group=pl.lit(benchmark.group if of_class is None else name))
         of_first = pl.col("system") == first
         design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
-        draws, baseline = kit.Draws(resamples=benchmark.draws.resamples, tests=tests), second and (second,)
+        draws = kit.Draws(resamples=benchmark.draws.resamples, tests=tests)
+        baseline = None if second is None else (second,)
         both = values.filter(pl.col("system").is_in([first, second]))
         estimates = kit.estimate(both, design, benchmark.seed, baseline, draws)
         found = estimates.row(by_predicate=of_first, named=True)
-        row = {"benchmark": name, "system": first, "measure": kit.label_of(benchmark.facts["measure"])}
+        row: dict[str, Any] = {"benchmark": name, "system": first, "measure": kit.label_of(benchmark.facts["measure"])}
         row["value"] = 100 * found["value"]
         if of_class is None:
             rank = benchmark.systems.row(by_predicate=of_first, named=True)

@@ -81,7 +81,7 @@ def standardised_task(
             kit.write_shard(out, shard, shard_block.rows, standardised, "float32")
         return {"papers": len(rows), "candidates": count, "dimension": store.dimension}
 
-    inputs = {"corpus": corpus, "pool": pool, "vectors": vectors}
+    inputs: Mapping[str, Vectors] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     folder = f"{STANDARDISED}/{model.slug}-{pool.slug}-{pool.id[:12]}"
     return kit.Task("standardise", 1, folder, model.slug, GeometryConfig(model.identity), inputs, run)
 
@@ -110,7 +110,7 @@ def similarity_task(
         out.arrow("similarities.arrow", pa.table(list(map(list, columns)), schema=SIMILARITY), SIMILARITY)
         return {"classes": len(names), "neighbours": int(present.sum())}
 
-    inputs = {"corpus": corpus, "pool": pool, "vectors": vectors}
+    inputs: Mapping[str, Vectors] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
     return kit.Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
 

@@ -118,8 +118,8 @@ def ranked_pools(workspace: kit.Workspace, recipe: Recipe, corpus: kit.Artifact)
                 encoder = (evaluation.embed[0], model) if isinstance(model, kit.Model) else None
                 rankings.append(RankedPool(kind, pool, system.name, evaluation.ranking, scores, encoder))
                 if recipe.standardise and of_titles and encoder:
-                    vectors, own_name = {"paper": standardised_task(corpus, pool, *encoder)}, system.name + STANDARDISED
-                    ranking = kit.dense_ranking_task(corpus, pool, vectors, encoder[1], depth=depth)
+                    vectors, own_name = standardised_task(corpus, pool, *encoder), system.name + STANDARDISED
+                    ranking = kit.dense_ranking_task(corpus, pool, {"paper": vectors}, encoder[1], depth=depth)
                     scores = kit.score_tasks(ranking, pool, corpus, system=own_name, depth=depth)
                     rankings.append(RankedPool(kind, pool, own_name, ranking, scores))
     return rankings

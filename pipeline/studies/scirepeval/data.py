@@ -126,7 +126,8 @@ def load_labelled(entry: Entry, folder: Folder) -> Labelled:
     for name, pairs in (("training", train), ("test", test)):
         if not pairs:
             raise InputError(f"task {entry.name} must have {name} papers, got none", "Fetch it again")
-    pairs, labels = [*train, *test], np.empty(0)
+    pairs = [*train, *test]
+    labels: npt.NDArray[Any]
     if entry.format == "regression":
         labels = np.array([_parse_number(entry, f"paper {paper!r}", label) for paper, label in pairs], np.float64)
     else:
