@@ -11,7 +11,7 @@ LINES = {
     ".": 485,
     "cli": 3_286,
     "train": 2_262,
-    "studies": 9_449,
+    "studies": 9_447,
     "cluster": 560,
     "scores": 5_202,
     "stages": 3_938,

@@ -124,11 +124,10 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     try:
         for block in _READERS[file.path.suffix](file, rows_of):
             if len(block.rows):
-                dimension = dimension or block.vectors.shape[1]
-                if block.vectors.shape[1] != dimension:
-                    raise _wrong(
-                        file, block.line_numbers[0], "vector", f"{dimension} components", block.vectors.shape[1]
-                    )
+                found = block.vectors.shape[1]
+                dimension = dimension or found
+                if found != dimension:
+                    raise _wrong(file, block.line_numbers[0], "vector", f"{dimension} components", found)
             yield block
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
@@ -242,8 +241,6 @@ def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     try:
         with np.errstate(over="ignore"):  # the size of a header's shape
             array = np.lib.format.open_memmap(file.path, mode="r")
-    except OSError:
-        raise
     except Exception as error:  # a damaged header makes NumPy raise errors of every class
         reason = f"{error!s:.200}" or type(error).__name__
         raise CorruptError(f"{file.path} must be an array of numbers of NumPy ({reason})", _AGAIN) from error

@@ -80,8 +80,7 @@ class Benchmark:
     @property
     def names(self) -> list[str]:
         """Names of the systems, best first."""
-        names: list[str] = self.systems["system"].to_list()
-        return names
+        return list(self.systems["system"])
 
     def renamed(self, name: str) -> Benchmark:
         """Return the benchmark with another name."""

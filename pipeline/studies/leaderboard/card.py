@@ -83,9 +83,8 @@ def _differences(benchmarks: Sequence[Benchmark], model: str, cost: Mapping[str,
         of_first = pl.col("system") == first
         design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
         draws = kit.Draws(resamples=benchmark.draws.resamples, tests=tests)
-        baseline = None if second is None else (second,)
         both = values.filter(pl.col("system").is_in([first, second]))
-        estimates = kit.estimate(both, design, benchmark.seed, baseline, draws)
+        estimates = kit.estimate(both, design, benchmark.seed, None if second is None else (second,), draws)
         found = estimates.row(by_predicate=of_first, named=True)
         row: dict[str, Any] = {"benchmark": name, "system": first, "measure": kit.label_of(benchmark.facts["measure"])}
         row["value"] = 100 * found["value"]

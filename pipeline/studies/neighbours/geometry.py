@@ -53,9 +53,7 @@ class GeometryConfig:
     encoder: Mapping[str, Any]
 
 
-def standardised_task(
-    corpus: kit.Artifact, pool: kit.Task, vectors: kit.Task | kit.Artifact, model: kit.Model
-) -> kit.Task:
+def standardised_task(corpus: kit.Artifact, pool: kit.Task, vectors: Vectors, model: kit.Model) -> kit.Task:
     """Return the task that standardises the vectors of a pool (Timkey & van Schijndel 2021).
 
     Each dimension has its mean over the candidates subtracted, and is divided by its standard deviation over the
@@ -86,9 +84,7 @@ def standardised_task(
     return kit.Task("standardise", 1, folder, model.slug, GeometryConfig(model.identity), inputs, run)
 
 
-def similarity_task(
-    corpus: kit.Artifact, pool: kit.Task, vectors: kit.Task | kit.Artifact, model: kit.Model
-) -> kit.Task:
+def similarity_task(corpus: kit.Artifact, pool: kit.Task, vectors: Vectors, model: kit.Model) -> kit.Task:
     """Return the task that describes the cosines within each class of a pool's neighbours (section 6.1)."""
 
     def run(inputs: kit.Inputs, out: kit.Workdir, _resources: kit.Resources) -> kit.Counts:

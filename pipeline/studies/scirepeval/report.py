@@ -234,12 +234,8 @@ def difference_table(differences: pl.DataFrame, baseline: str) -> kit.Table:
         "p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items. Effect: the "
         "difference over its deviation between tasks.",
     ]
-    shown: kit.Columns = {
-        "difference": kit.figure(),
-        "effect": "{effect:+.2f}",
-        "p": "{p:.4f}",
-        "better": "{better} of {figures}",
-    }
+    shown: kit.Columns
+    shown = {"difference": kit.figure(), "effect": "{effect:+.2f}", "p": "{p:.4f}", "better": "{better} of {figures}"}
     title = f"SciRepEval: differences from {baseline}"
     return kit.table("differences", title, frame, "{system}", shown, notes, rows=frame.with_columns(_ENDS))
 
