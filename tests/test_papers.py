@@ -57,7 +57,7 @@ def written(study: str) -> Iterator[str]:
     paths = [*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")]
     if study == "multi_format":  # it evaluates by another study
         paths += (CODE / "scirepeval").glob("*.py")
-    for path in (CODE / "common.py", *paths):
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Constant(value=str() as name):
