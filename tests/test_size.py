@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_842,
     "encode": 4_650,
     "corpus": 2_404,
-    "sources": 5_207,
+    "sources": 5_210,
     "core": 3_351,
     "alias": 28,
     "data": 6,
