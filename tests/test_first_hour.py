@@ -38,6 +38,7 @@ NEED_DATA = {
     "multi_format": "mdcr fetch scirepeval --train",
     "facets": "git clone ",
     "audit": "mdcr audit RESULTS/",
+    "clean": "--set=training=FILE",
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 
