@@ -29,7 +29,7 @@ CHANGES = [
         "    is_kept = np.ones(",
         '    failures["many_citations"] = citations > config.max_citations\n',
     ),
-    ("a column of every table", "scores/summary.py", '    "deviation": pl', '    "median": pl.Float64,\n'),
+    ("a column of every table", "scores/summary.py", '    **columns(pl.Float64, "value', '    "median": pl.Float64,\n'),
     (
         "a column of every table",
         "scores/summary.py",
@@ -84,6 +84,6 @@ def test_changes_are_as_small_as_contributing_says_and_work(tmp_path: Path) -> N
     assert "f2" in measures
     assert "lsa-small" in models
     head, *rows = scores.splitlines()
-    assert "value,median,deviation" in head
+    assert "median,value,deviation" in head
     assert {row.split(",")[0] for row in rows} == {"lsa-small"}
     assert "make pool" in plan

@@ -77,7 +77,7 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
 def test_the_tables_of_fields_are_printed(tmp_path: Path) -> None:
     rows = mdcr_json(tmp_path, *flags("show fields"))["fields"]
     assert {"subject": "Neuroscience", "counts as": "Biology", "of": "OpenAlex field (primary topic)"} in rows
-    assert len(rows) == 19 + 4 + 19 + 26 + 6
+    assert len(rows) == 19 + 4 + 19 + 26 + 6 + 15
 
 
 def embeddings(ids: list[str], model: str, seed: int) -> dict[str, bytes]:

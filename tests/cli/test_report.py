@@ -225,19 +225,19 @@ MAKES = {
     for name, (value, _, _) in CHOOSES.items()
     if name not in ("corpus", "missing-positives", "keep-identical-id")
 }
-MAKES |= {"model": "bm25", "size": "901", "engine": "faiss:HNSW32", "field": "Medicine", "queries": "9", "year": "2017"}
+MAKES |= {"model": "bm25", "size": "121", "engine": "faiss:HNSW32", "field": "Medicine", "queries": "2", "year": "2017"}
 MAKES |= {"measures": "f1"}
-BASE = flags("eval --size 900 --queries 20 --samples 2 --model lsa --dry-run")
+BASE = flags("eval --size 120 --queries 3 --samples 2 --model lsa --dry-run")
 
 
 def test_every_option_is_tried() -> None:
     for command in ("show", "report"):
-        elsewhere = {"output", "check", "tolerance", "resample"}  # both: tests/scores
+        elsewhere = {"output", "check", "tolerance", "resample", "brief"}  # both: tests/scores
         given = {name for name in options_of(command) if not name.startswith("no-")}  # tests/scores/test_compare.py
         assert given <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
     others = flags("corpus bm25-engine measure-engine missing-positives keep-identical-id allow-unknown run")
     others += ["validation-queries", *REQUESTS]  # tests/corpus/test_contexts.py, tests/cluster
-    others += ["resample", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
+    others += ["brief", "resample", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 
 
