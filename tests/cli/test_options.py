@@ -117,7 +117,7 @@ def tree(root: Path) -> dict[str, float]:
 
 DRY = {
     "corpus": "--source synthetic --papers 300",
-    "pool": f"{POOL} --field all",
+    "pool": POOL,
     "tune": "--corpus tiny --size 800 --queries 20",
     "study": "pool_size --corpus tiny --model lsa",
     **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,wsum(bm25,lsa)"),
