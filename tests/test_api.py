@@ -18,7 +18,6 @@ from pipeline.api import selection
 from pipeline.core.config import digest
 from pipeline.core.errors import InputError
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.encode.export import record
 from tests.cli.conftest import root, tiny
 from tests.cli.run import flags, mdcr_json
 from tests.stages.making import flip
@@ -159,7 +158,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-@pytest.mark.parametrize("ending", [".npy", ".ids.txt", ".json"])
+@pytest.mark.parametrize("ending", [".npy", ".ids.txt"])
 @pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
 def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, damage: Callable[[Path], None]) -> None:
     pool = workspace.pool(**SETTINGS)
@@ -171,22 +170,6 @@ def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, 
     again, values = workspace.vectors(pool, "lsa")
     assert (again, path.read_bytes()) == (ids, expected[0])
     np.testing.assert_array_equal(values, expected[1])
-
-
-def test_an_export_of_another_store_is_made_again(workspace: mdcr.Workspace) -> None:
-    pool = workspace.pool(**SETTINGS)
-    workspace.evaluate(pool, "lsa")
-    ids, vectors = workspace.vectors(pool, "lsa")
-    path, expected = Path(vectors.filename), vectors.copy()  # type: ignore[attr-defined]
-    stamp = path.stat().st_ino
-    assert workspace.vectors(pool, "lsa")[0] == ids
-    assert path.stat().st_ino == stamp  # an export that is whole stays
-    np.save(path, expected * 2)
-    path.with_suffix(".ids.txt").write_text("\n".join(reversed(ids)))
-    record(path, "another store")
-    again, values = workspace.vectors(pool, "lsa")
-    assert again == ids
-    np.testing.assert_array_equal(values, expected)
 
 
 def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:

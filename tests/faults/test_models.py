@@ -65,5 +65,5 @@ def test_code_of_a_folder_never_runs(
         (folder / path).write_text(json.dumps(json.loads((folder / path).read_text()) | values))
     asked = f"rerank(bm25,cross:{folder},3)" if system == "cross" else system.format(folder)
     line = one_line_error(mdcr(root, *EVAL, asked))
-    assert "needs code of its own" in line
+    assert "needs code from its folder" in line
     assert not mark.exists()
