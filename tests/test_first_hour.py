@@ -221,8 +221,8 @@ def shell(line: str) -> str:
     return ""
 
 
-FRESH = ("audit", "judging", "shared-task")
-"""Pages whose figures are of a workspace without the tunings of studies."""
+FRESH = ("index", "audit", "judging", "shared-task")
+"""Pages whose figures are of a workspace without the tunings and pools of studies."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
