@@ -91,7 +91,7 @@ def _first_files(remotes: Sequence[Remote], count: int) -> list[Remote]:
         group = remote.name.rpartition("updated_date=")[0] or remote.name.rpartition("/")[0]
         counts[group] += 1
         listing = remote.name.endswith(("manifest", "manifest.json"))
-        if not listing and (counts[group] <= count or "merged_ids" in group):
+        if not listing and counts[group] <= count:
             chosen.append(remote)
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,7 +15,6 @@ from pipeline.exchange.cells import (
     FRACTION,
     PERCENT,
     POINTS,
-    Floats,
     Numbers,
     mean_of_others,
     numbers_of,
@@ -54,12 +54,15 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
-_SYSTEM_WORDS = re.compile(
-    r"(?i).*\b(model|system|method|retriever|encoder|run|approach|llm|agent|team|submission|name)s?\b.*"
-)
-_ITEM_WORDS = re.compile(
-    r"(?i).*\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b.*"
-)
+_WORDS = {
+    "item": re.compile(
+        r"(?i)\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b"
+    ),
+    "system": re.compile(
+        r"(?i)\b(model|system|method|retriever|encoder|run|approach|llm|agent|team|submission|name)s?\b"
+    ),
+}
+"""Words of the names of columns of items and of systems."""
 
 _DIGITS, _QUERIES = 6, 500
 
@@ -84,6 +87,18 @@ class Reading:
     def note(self, what: str) -> None:
         """Name what is left out."""
         self.left_out.append(f"{self.file}: {what}")
+
+    def leave_out(self, names: Iterable[str], what: str) -> None:
+        """Name columns or rows that are none of ``what``."""
+        if listed := ", ".join(name or "unnamed" for name in names):
+            self.note(f"{listed}: no {what}")
+
+    def check(self, head: str, numbers: Numbers) -> None:
+        """Name cells of a column that are no numbers; InputError if it cannot be read."""
+        for cell in numbers.odd:
+            self.note(f"{head} has {cell!r}, which is no number and counts as missing")
+        if numbers.problem:
+            raise InputError(f"{self.file}: {head} has {numbers.problem}", "Write 1234.5, or leave it out with --items")
 
     def is_named(self, name: str) -> bool:
         """Return whether an item is chosen by its name alone."""
@@ -126,226 +141,154 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
         position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
         frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
     names = {re.sub(r"[\s-]+", "_", head.strip().casefold()): head for head in frame.columns}
-    found = {
-        role: next((names[known] for known in spellings if known in names), None) for role, spellings in _ROLES.items()
-    }
-    for role in ("item", "group"):
-        if (
-            (head := found[role])
-            and (of := numbers_of(frame[head]))
-            and (of.values[~np.isnan(of.values)] % 1 != 0).any()
-        ):
+    found: _Roles = {}
+    for role, spellings in _ROLES.items():
+        found[role] = next((names[known] for known in spellings if known in names), None)
+        of = numbers_of(frame[found[role]]) if found[role] and role in ("item", "group") else None
+        if of and (of.values[~np.isnan(of.values)] % 1 != 0).any():
             found[role] = None  # a column of values
-    item = found["item"] or found["group"]
+    item, value = found["item"] or found["group"], found["value"]
     of_roles = [head for role, head in found.items() if head and role != "value"]
     numbers = {head: of for head in frame.columns if head not in of_roles and (of := numbers_of(frame[head]))}
-    others = [head for head in numbers if head != found["value"] and not describes(head)]
-    if found["value"] in numbers and item and (found["system"] or found["metric"] or not others):
-        values = _long(frame, numbers[str(found["value"])], found, reading, name)
+    others = [head for head in numbers if head != value and not describes(head)]
+    if value in numbers and item and (found["system"] or found["metric"] or not others):
+        values = _melted(frame, {str(value): numbers[str(value)]}, found, reading, name=name)
     elif found["system"] and item and frame.columns[0] != item:
-        values = _by_metric(frame, numbers, found, reading, name)
+        heads = {head: of for head, of in numbers.items() if not describes(head) and not of.problem}
+        reading.leave_out([head for head in numbers if describes(head)], "metrics")
+        values = _melted(frame, heads, found, reading, "metric")
+    elif _is_down(frame, numbers, found):
+        item = frame.columns[0]
+        found |= {"item": item, "group": None if found["group"] == item else found["group"]}
+        known = {*of_roles, item}
+        heads = {head: of for head, of in numbers.items() if head not in known and not describes(head, sums=True)}
+        reading.leave_out([head for head in frame.columns if head not in {*heads, *known}], "systems")
+        values = _melted(frame, heads, found, reading, "system")
     else:
-        values = _wide(frame, numbers, found, reading)
+        values = _across(frame, numbers, found, reading)
     return values.with_columns(pl.col("system").str.replace(r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"))
 
 
 _Roles = dict[str, str | None]
 
 
-def _long(frame: pl.DataFrame, numbers: Numbers, found: _Roles, reading: Reading, name: str) -> pl.DataFrame:
-    """Return the values of a table with a row a value."""
-    for cell in numbers.odd:
-        reading.note(f"{found['value']} has {cell!r}, which is no number and counts as missing")
-    if numbers.problem:
-        raise InputError(f"{reading.file}: {found['value']} has {numbers.problem}", "Write 1234.5 for all numbers")
-    roles = found if found["item"] else found | {"item": found["group"], "group": None}
-    columns = {role: pl.lit(None) if head is None else pl.col(head) for role, head in roles.items()}
-    columns |= {
-        "system": pl.lit(name) if found["system"] is None else columns["system"],
-        "value": pl.lit(pl.Series(numbers.values, nan_to_null=True)),
-    }
-    typed = frame.select(columns[role].cast(dtype).alias(role) for role, dtype in VALUES.items() if role in columns)
-    typed = typed.with_columns(
-        pl.col("group", "sample").fill_null(""), pl.col("metric").fill_null(MAIN), percent=pl.Series(numbers.percent)
-    )
-    spelled = {metric: in_our_spelling(metric) for metric in typed["metric"].unique()}
-    typed = _without_sums(typed.with_columns(pl.col("metric").replace(spelled)).drop_nulls("value"), reading)
-    of_tasks = (found["item"] or "").casefold() not in _QUERY and found["group"] in (None, roles["item"])
-    return _scaled(typed, reading, by_item=of_tasks and typed["item"].n_unique() <= _QUERIES)
+def _melted(
+    frame: pl.DataFrame, heads: dict[str, Numbers], found: _Roles, reading: Reading, of_heads: str = "", name: str = ""
+) -> pl.DataFrame:
+    """Return the values in the columns ``heads``, whose names are what ``of_heads`` says: ``metric`` or ``system``.
+
+    ``name`` is that of the system in a table without a column of systems.
+    """
+    if not heads:
+        raise InputError(f"{reading.file} must have numbers in columns of its own, {_got(frame)}", METHOD)
+    for head, of in heads.items():
+        reading.check(head, of)
+    roles = found if found["item"] is not None else found | {"item": found["group"], "group": None}
+    filled = {"system": name, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
+    texts = {role: pl.lit(None) if roles[role] is None else pl.col(str(roles[role])) for role in filled}
+    facts = frame.select(
+        pl.coalesce(texts[role].cast(pl.String), pl.lit(default)).alias(role) for role, default in filled.items()
+    ).with_columns(pl.col("item").str.strip_chars().str.replace(r"^(\d+)\.0$", "$1"))
+    values = pl.concat(
+        facts.with_columns(
+            *([pl.lit(head.strip()).alias(of_heads)] if of_heads else []),
+            value=pl.Series(of.values, nan_to_null=True), percent=pl.Series(of.percent),
+        )
+        for head, of in heads.items()
+    ).drop_nulls("value")  # fmt: skip
+    spelled = {metric: in_our_spelling(metric) for metric in values["metric"].unique()}
+    values = values.with_columns(pl.col("metric").replace(spelled))
+    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(item)]
+    sums = [item for item in sums if not reading.is_named(item)]
+    if len(sums) < values["item"].n_unique():  # such as the last line of many tables
+        reading.leave_out(sums, "items")
+        values = values.filter(~pl.col("item").is_in(sums))
+    head = str(roles["item"])
+    of_tasks = roles["group"] is None and head.casefold() not in _QUERY
+    of_tasks &= of_heads != "system" or bool(_WORDS["item"].search(head))
+    by_item = of_tasks and values["item"].n_unique() <= _QUERIES
+    decides = pl.when(metric=MAIN).then("item").otherwise("metric") if by_item else pl.col("metric")
+    return _scaled(values.with_columns(decides=decides), reading, by_item=by_item)
 
 
 def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.DataFrame:
-    """Return values with scale and sign, decided for each metric and, ``by_item``, each item.
+    """Return values with scale and sign, decided for each metric and, ``by_item``, each item by the name ``decides``.
 
-    Then items that describe the system, or are outside of the range of the others, are left out and named.
+    Then items that describe the system, or are outside of the range of the others, are left out and named. Error rates
+    are decided together, since small ones are few.
     """
-    parts = []
+    rates = values.filter(pl.col("decides").map_elements(reading.is_rate, pl.Boolean))
+    parts, left, outside = list[pl.DataFrame](), list[str](), list[str]()
     for part in values.partition_by("metric", *(["item"] if by_item else []), maintain_order=True):
-        metric, first = part["metric"][0], str(part["item"][0])
-        what = first if by_item and metric == MAIN else metric
-        rates = (
-            values.filter(metric=metric) if reading.is_rate(metric) else part
-        )  # decided together: small ones are few
-        scale = scale_of(rates["value"].to_numpy(), rates["percent"].to_numpy(), may_exceed=reading.is_rate(what))
+        metric, item, name = (str(part[column][0]) for column in ("metric", "item", "decides"))
+        if by_item and describes(item) and not (reading.is_named(item) or reading.is_named(name)):
+            left.append(item)
+            continue
+        of, is_rate = (rates, True) if reading.is_rate(name) else (part, False)
+        scale = scale_of(of["value"].to_numpy(), of["percent"].to_numpy(), may_exceed=is_rate)
         scale = FRACTION if metric.startswith(JUDGED) else scale
-        if not by_item or reading.is_named(first) or not describes(first):
-            parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(what), pl.Int8)))
-        else:
-            reading.note(f"{first}: no item")
+        negative = part["value"].filter(part["value"] < 0)
+        unknown = scale == PERCENT and len(negative) and (negative == -1).all()  # -1 is written for what is unknown
+        outside += [item] if (scale == POINTS or unknown) and not reading.is_named(name) else []
+        parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(name), pl.Int8)))
     if not parts:
         raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
     scaled = pl.concat(parts).select(*VALUES)
-    scales = scaled.select("item", "scale").unique(maintain_order=True)
-    outside = [item for item, scale in scales.iter_rows() if scale == POINTS and not reading.is_named(item)]
-    if not by_item or not outside or scales["item"].n_unique() - len(outside) < 2:
-        return scaled
-    reading.note(f"{', '.join(outside)}: no items")
+    outside = outside if by_item and len({*scaled["item"]} - {*outside}) >= 2 else []
+    reading.leave_out(left + outside, "items")
     return scaled.filter(~pl.col("item").is_in(outside))
 
 
-def _by_metric(
-    frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading, name: str
-) -> pl.DataFrame:  # fmt: skip
-    """Return the values of a table with a row a system and item, and a column for each metric."""
-    left = [head for head in numbers if describes(head)]
-    if left:
-        reading.note(f"{', '.join(left)}: no metrics")
-    parts = []
-    for head, of_head in numbers.items():
-        if head not in left and not of_head.problem:
-            metric = pl.lit(head)
-            table = frame.with_columns(_metric=metric, _value=pl.Series(of_head.values, nan_to_null=True))
-            parts.append(_long(table, of_head, found | {"metric": "_metric", "value": "_value"}, reading, name))
-    if not parts:
-        raise InputError(f"{reading.file} must have numbers, {_got(frame)}", METHOD)
-    return pl.concat(parts)
-
-
-def _wide(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
-    """Return the values of a table with a row a system, or an item."""
-    first, texts = frame.columns[0], [head for head in frame.columns if head not in numbers]
-    index = first.strip() in ("", "index", "unnamed", "Unnamed: 0")
-    down = "↓" in first and "→" not in first.partition("↓")[2]
-    named = [word for word, pattern in (("item", _ITEM_WORDS), ("system", _SYSTEM_WORDS)) if pattern.fullmatch(first)]
-    if down and len(named) > 1:  # Model (→) / Dataset (↓)
+def _is_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) -> bool:
+    """Return whether a wide table has a row an item and a column a system."""
+    first, has_texts = frame.columns[0], len(numbers) < len(frame.columns)
+    is_index = first.strip() in ("", "index", "unnamed", "Unnamed: 0") and first in numbers and not has_texts
+    named = [role for role, words in _WORDS.items() if words.search(first)]
+    if "↓" in first and "→" not in first.partition("↓")[2]:  # Model (→) / Dataset (↓)
         before = first.partition("↓")[0]
-        last = max(("item", "system"), key=lambda role: _last(_ITEM_WORDS if role == "item" else _SYSTEM_WORDS, before))
-        named = [last]
+        named = sorted(named, key=lambda role: max((of.end() for of in _WORDS[role].finditer(before)), default=-1))[-1:]
     is_item = first in (found["item"], found["group"]) or named == ["item"]
-    is_index = index and first in numbers and len({*numbers[first].values.tolist()}) == len(frame) and not texts
-    if (is_item or is_index) and not found["system"]:
-        return _items_down(frame, first, numbers, found, reading)
-    system = found["system"] or next((head for head in texts if _SYSTEM_WORDS.fullmatch(head)), None)
-    system = system or next(
-        (head for head in texts if frame[head].n_unique() == len(frame)), texts[0] if texts else None
-    )
-    if system is None:
-        raise InputError(
-            f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}", METHOD
-        )
-    items = _items_across({head: of for head, of in numbers.items() if head != system}, frame, system, reading)
-    systems, named_metric = _named_apart(frame[system], reading), {head: metric_in(head) for head in items}
-    if not all(metric for metric, _ in named_metric.values()):
-        named_metric = {head: (MAIN, head.strip()) for head in items}
-    of_items = {
-        "metric": [named_metric[head][0] for head in items],
-        "item": [named_metric[head][1] or reading.file for head in items],
-        "scale": [scale for _, scale in items.values()],
-        "sign": pl.Series([sign_of_name(head) for head in items], dtype=pl.Int8),
-        "value": pl.Series([of.values for of, _ in items.values()]),
-    }
-    values = pl.DataFrame(of_items).with_columns(system=pl.lit(systems).implode()).explode("system", "value")
-    values = values.with_columns(
-        pl.col("value").fill_nan(None), group=pl.lit(""), family=pl.lit(None, pl.String), sample=pl.lit("")
-    )
-    return (
-        values.drop_nulls(["system", "value"])
-        .filter(~pl.col("system").str.contains(f"^{SUMS.pattern}$"))
-        .select(*VALUES)
-    )
+    is_index = is_index and len({*numbers[first].values.tolist()}) == len(frame)
+    return (is_item or is_index) and not found["system"]
 
 
-def _last(pattern: re.Pattern[str], text: str) -> int:
-    """Return the end of the shortest beginning of a text that a pattern of words matches; -1 without any."""
-    words = re.compile(pattern.pattern.removeprefix("(?i).*").removesuffix(".*"), re.IGNORECASE)
-    return max((match.end() for match in words.finditer(text)), default=-1)
-
-
-def _items_down(
-    frame: pl.DataFrame, item: str, numbers: dict[str, Numbers], found: _Roles, reading: Reading
-) -> pl.DataFrame:
-    """Return the values of a table with a row an item, and a column a system."""
-    group = found["group"] if found["group"] not in (None, item) else None
-    systems = {head: of for head, of in numbers.items() if head not in (item, group) and not describes(head, sums=True)}
-    if left := [head for head in frame.columns if head not in systems and head not in (item, group, found["family"])]:
-        reading.note(f"{', '.join(head or 'unnamed' for head in left)}: no systems")
-    for head, of in systems.items():
-        for cell in of.odd:
-            reading.note(f"{head} has {cell!r}, which is no number and counts as missing")
-        if of.problem:
-            raise InputError(f"{reading.file}: {head} has {of.problem}", "Write 1234.5 for all numbers")
-    if not systems:
-        raise InputError(f"{reading.file} must have a column for each system, {_got(frame)}", METHOD)
-    names = frame[item].cast(pl.String).str.strip_chars().str.replace(r"^(\d+)\.0$", "$1")
-    family = frame[found["family"]].cast(pl.String) if found["family"] else pl.lit(None, pl.String)
-    facts = pl.select(
-        item=names, group=frame[group].cast(pl.String) if group else pl.lit(""), family=family, sample=pl.lit(""),
-        metric=pl.lit(MAIN),
-    )  # fmt: skip
-    values = pl.concat(
-        facts.with_columns(
-            system=pl.lit(head.strip()), value=pl.Series(of.values, nan_to_null=True), percent=pl.Series(of.percent)
-        )
-        for head, of in systems.items()
-    )
-    values = _without_sums(values.drop_nulls("value"), reading)
-    of_tasks = bool(_ITEM_WORDS.fullmatch(item)) and item.casefold() not in _QUERY
-    return _scaled(values, reading, by_item=of_tasks and values["item"].n_unique() <= _QUERIES)
-
-
-def _items_across(
-    numbers: dict[str, Numbers], frame: pl.DataFrame, system: str, reading: Reading
-) -> dict[str, tuple[Numbers, str]]:
-    """Return the columns of a wide table that are items, with their scales; the others are named."""
-    others = [head for head in frame.columns if head not in numbers and head != system]
-    kept = {}
-    for head, of in numbers.items():
-        if not reading.is_named(head) and (describes(head) or not reading.counts(head)):
-            others += [head] if reading.counts(head) or not reading.items else []
-            continue
-        if of.problem:
-            raise InputError(f"{reading.file}: {head} has {of.problem}", "Write 1234.5, or leave it out with --items")
-        for cell in of.odd:
-            reading.note(f"{head} has {cell!r}, which is no number and counts as missing")
-        kept[head] = of, scale_of(of.values, of.percent)
-    if rates := {head: of for head, (of, _) in kept.items() if reading.is_rate(head)}:  # together: small ones are few
-        every = [np.concatenate([of[part] for of in rates.values()]) for part in (0, 1)]
-        scale = scale_of(*every, may_exceed=True)
-        kept |= {head: (of, scale) for head, of in rates.items()}
-    of_means = mean_of_others(np.stack([of.values for of, _ in kept.values()], axis=1)) if kept else None
-    if of_means is not None and not reading.is_named(head := list(kept)[of_means]):
+def _across(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
+    """Return the values of a table with a row a system and a column an item; columns that are no items are named."""
+    texts = [head for head in frame.columns if head not in numbers]
+    named = (head for head in texts if _WORDS["system"].search(head))
+    unique = (head for head in texts if frame[head].n_unique() == len(frame))
+    system = found["system"] or next(itertools.chain(named, unique, texts), None)
+    heads = {head: of for head, of in numbers.items() if head != system and reading.counts(head)}
+    left = [head for head in heads if describes(head) and not reading.is_named(head)]
+    heads = {head: of for head, of in heads.items() if head not in left}
+    not_chosen = numbers.keys() - {system, *left} if reading.items else set[str]()
+    others = [head for head in (*texts, *left) if head != system and head not in not_chosen]
+    reading.leave_out([head for head in frame.columns if head in others], "items")
+    for head, of in heads.items():
+        reading.check(head, of)
+    of_means = mean_of_others(np.stack([of.values for of in heads.values()], axis=1)) if heads else None
+    if of_means is not None and not reading.is_named(head := list(heads)[of_means]):
         reading.note(f"{head}: the mean of the other columns")
-        del kept[head]
-    outside = [
-        head for head, (of, scale) in kept.items() if not reading.is_named(head) and _is_outside(of.values, scale)
-    ]
-    if len(kept) - len(outside) >= 2:
-        others += outside
-        kept = {head: of for head, of in kept.items() if head not in outside}
-    if others:
-        reading.note(f"{', '.join(head or 'unnamed' for head in frame.columns if head in others)}: no items")
-    if not kept:
+        del heads[head]
+    if system is None or not heads:
         raise InputError(
             f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}",
-            "Name columns that count with --items" if numbers else METHOD,
+            "Name columns that count with --items" if numbers and system else METHOD,
         )
-    return kept
-
-
-def _is_outside(values: Floats, scale: str) -> bool:
-    """Return whether a column is outside of the range of fractions and percent, or has -1 for what is unknown."""
-    negative = values[values < 0]
-    return scale == POINTS or (scale == PERCENT and len(negative) > 0 and bool((negative == -1).all()))
+    metrics = {head: metric_in(head) for head in heads}
+    if not all(metric for metric, _ in metrics.values()):
+        metrics = {head: (MAIN, head.strip()) for head in heads}
+    facts = pl.select(system=_named_apart(frame[system], reading), group=pl.lit(""), sample=pl.lit(""))
+    values = pl.concat(
+        facts.with_columns(
+            family=pl.lit(None, pl.String), metric=pl.lit(metrics[head][0]), decides=pl.lit(head),
+            item=pl.lit(metrics[head][1] or reading.file), value=pl.Series(of.values, nan_to_null=True),
+            percent=pl.Series(of.percent),
+        )
+        for head, of in heads.items()
+    )  # fmt: skip
+    values = values.drop_nulls(["system", "value"]).filter(~pl.col("system").str.contains(f"^{SUMS.pattern}$"))
+    return _scaled(values, reading, by_item=True)
 
 
 def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
@@ -359,16 +302,6 @@ def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
         if count > 1:
             reading.note(f"{name} has {count} rows, which are called {name}, {name} #2 and so on")
     return pl.Series(names, dtype=pl.String)
-
-
-def _without_sums(values: pl.DataFrame, reading: Reading) -> pl.DataFrame:
-    """Return values without rows that sum up the others, such as the last line of many tables; they are named."""
-    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(item)]
-    sums = [item for item in sums if not reading.is_named(item)]
-    if not sums or len(sums) == values["item"].n_unique():
-        return values
-    reading.note(f"{', '.join(sums)}: no items")
-    return values.filter(~pl.col("item").is_in(sums))
 
 
 def _got(frame: pl.DataFrame) -> str:

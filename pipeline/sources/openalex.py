@@ -7,23 +7,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 
-from pipeline.core.csr import Keys, find_sorted
+from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, require_known
-from pipeline.core.text import id_keys
+from pipeline.core.progress import warn
 from pipeline.sources import options
-from pipeline.sources.base import PaperBatch, fingerprint
+from pipeline.sources.base import PaperBatch, check_finished, find_files
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
-from pipeline.sources.openalex_files import Layout
-from pipeline.sources.papers import FileRelease, Paper, distinct_references
+from pipeline.sources.openalex_files import MANIFESTS, Listed, read_manifest
+from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records, read_rows
+
+_PLACES = (
+    *("", "works", "data/works", "legacy-data/works", "jsonl/works", "parquet/works"),
+    *("data/jsonl/works", "data/parquet/works"),
+)
+"""Folders of works in a snapshot, in its part of one format, or in ``data``."""
+_API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz", "*.parquet")
+_WORKS = "OpenAlex works"
 
 _MAX_INT32 = 2**31 - 1
 
@@ -83,31 +87,86 @@ class OpenAlex(FileRelease, options.OpenAlex):
             )
 
     @functools.cached_property
-    def layout(self) -> Layout:
-        """Layout of the snapshot."""
-        return Layout.find(self.folder)
+    def _copy(self) -> tuple[Path, str]:
+        """Folder of ``updated_date=*/part_*`` and the ending of these files, empty of answers of the API.
+
+        Raises:
+            InputError: the works are there twice, or not at all.
+        """
+        copies = [
+            (path, ending)
+            for path in (self.folder / place for place in _PLACES)
+            for ending in (".gz", ".parquet")
+            if next(path.glob(f"updated_date=*/[!.]*{ending}"), None)
+        ]
+        if len(copies) > 1:
+            found = " and ".join(f"{path} ({ending})" for path, ending in copies)
+            raise InputError(f"{self.folder} holds the works twice: {found}", "Give one of the two with --input")
+        if not copies:
+            find_files(self.folder, (*(f"{place}/updated_date=*/part_*" for place in _PLACES[1:]), *_API), _WORKS)
+        for path, _ in copies:
+            for above in (path, *path.parents[:3]):
+                check_finished(above)
+        return copies[0] if copies else (self.folder, "")
 
     @property
     def root(self) -> Path:
         """Folder of the works."""
-        return self.layout.works
+        return self.folder.parent if self.folder.is_file() else self._copy[0]
+
+    @functools.cached_property
+    def _files(self) -> list[Path]:
+        if self.folder.is_file():
+            return [self.folder]
+        _, ending = self._copy
+        paths = find_files(self.root, [f"updated_date=*/*{ending}"] if ending else _API, _WORKS)
+        paths.sort(key=lambda path: path.parent.name, reverse=True)  # stable: files of a partition keep their order
+        listed, names = self.manifest, {path.relative_to(self.root).as_posix(): path for path in paths}
+        if missing := [name for name in listed if not (self.root / name).is_file()]:
+            raise CorruptError(
+                f"{self.root} lacks {len(missing)} of the files of its manifest, first {missing[0]}",
+                "Fetch the rest, or remove the manifest to build from the files that are there",
+            )
+        for name, entry in listed.items():
+            size = (self.root / name).stat().st_size
+            if entry.bytes not in (None, size):
+                what = f"{self.root / name} has {size:,} bytes, its manifest says {entry.bytes:,}"
+                raise CorruptError(what, "Fetch it again")
+        if stale := [name for name in names if listed and name not in listed]:
+            left_out = counted(len(stale), "file")
+            warn(f"left out: {left_out} that the manifest of {self.root} lacks, first {stale[0]}")
+        return [path for name, path in names.items() if name not in stale]
 
     def files(self) -> list[Path]:
-        """Return the files of works."""
-        return self.layout.files
+        """Return the files of works, those of the newest partition first.
+
+        Files that the manifest lacks are of an earlier snapshot: they are left out, with a line. CorruptError if a file
+        of the manifest is missing or has another size.
+        """
+        return self._files
+
+    @functools.cached_property
+    def may_repeat(self) -> bool:
+        """Whether a work may be in several partitions: OpenAlex moves what changes, but copies may keep old files."""
+        return not self.manifest and len({path.parent for path in self.files()}) > 1
+
+    @functools.cached_property
+    def manifest(self) -> dict[str, Listed]:
+        """Entries of the manifest by path below :attr:`root`; empty if there is no manifest."""
+        found = (self.root / name for name in MANIFESTS)
+        return next((read_manifest(path.read_bytes(), str(path)) for path in found if path.is_file()), {})
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the settings."""
-        merged_ids = [fingerprint([path], path.parent)[path.name] for path in self.layout.merged]
-        return {**super().identity(), "merged_ids": merged_ids}
+        """Return the files' checksums and the settings; there are no lists of merged works."""
+        return {**super().identity(), "merged_ids": []}
 
     def read(self, part: str) -> Iterator[PaperBatch]:
         """Yield the works of one file; CorruptError if it is damaged, or their number differs from the manifest."""
-        merged, record_count = read_merged(self.layout.merged), 0
+        record_count = 0
         for batch in super().read(part):
             record_count += batch.read
-            yield merged.apply(batch)
-        entry = self.layout.manifest.get(part)
+            yield batch
+        entry = self.manifest.get(part)
         if entry and entry.records not in (None, record_count) and not self.allow_truncated:
             expected = f"its manifest says {entry.records:,}"
             raise CorruptError(f"{self.root / part} holds {record_count:,} works, {expected}", "Fetch it again")
@@ -128,7 +187,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
                 yield self._paper(paper_id, work, tally)
             else:
                 tally.drop(reason, paper_id)
-                tally.withdrawn += [paper_id] * self.layout.may_repeat
+                tally.withdrawn += [paper_id] * self.may_repeat
 
     def _paper(self, paper_id: str, work: Work, tally: Tally) -> Paper:
         try:
@@ -204,70 +263,3 @@ def topic_fields(topic: _Topic) -> list[str]:
         if entity_id.isascii() and entity_id.isdecimal() and int(entity_id) in table:
             return [table[int(entity_id)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []
-
-
-class Merged(NamedTuple):
-    """Keys of works that were merged into others, rising, and the keys of those others."""
-
-    ids: Keys
-    into: Keys
-
-    def apply(self, batch: PaperBatch) -> PaperBatch:
-        """Drop the merged works of a batch, and redirect references to merged works."""
-        papers = batch.papers
-        keys = id_keys(papers.column("paper_id"))
-        _, is_merged = find_sorted(self.ids, keys)
-        if is_merged.any():
-            papers, keys = papers.filter(pa.array(~is_merged)), keys[~is_merged]
-            batch.dropped["merged_into_another"] += int(np.count_nonzero(is_merged))
-        outbound = papers.column("outbound")
-        cited = outbound.flatten().to_numpy()
-        positions, cites_merged = find_sorted(self.ids, cited)
-        if cites_merged.any():
-            lengths = np.asarray(pc.list_value_length(outbound))
-            redirected = np.where(cites_merged, self.into[positions], cited)
-            is_deleted = redirected == id_keys([DELETED])[0]
-            redirected = np.where(is_deleted, np.repeat(keys, lengths), redirected)  # dropped as those to itself
-            offsets, distinct = distinct_references(keys, lengths, redirected)
-            batch.noted["references_redirected_to_merged"] += int(np.count_nonzero(cites_merged))
-            batch.noted["references_repeated_or_self"] += len(cited) - len(distinct)
-            lists = pa.LargeListArray.from_arrays(offsets, distinct, type=papers.schema.field("outbound").type)
-            papers = papers.set_column(papers.schema.names.index("outbound"), papers.schema.field("outbound"), lists)
-        batch.papers = papers
-        return batch
-
-
-@functools.lru_cache(maxsize=2)
-def read_merged(paths: tuple[Path, ...]) -> Merged:
-    """Return the merged ids of CSV files, cached per process; the last line of a work counts.
-
-    Uses 16 bytes a merged work, about 80 while reading. CorruptError if a file is malformed or ids form a cycle.
-    """
-    tables = [_read_csv(path) for path in paths]
-    ids, into = (
-        np.concatenate([np.empty(0, np.uint64), *(_work_keys(table.column(name)) for table in tables)])
-        for name in ("id", "merge_into_id")
-    )
-    merged_ids, last_lines = np.unique(ids[::-1], return_index=True)
-    into = into[::-1][last_lines]
-    for _ in range(64):
-        positions, chained = find_sorted(merged_ids, into)
-        chained &= into[positions] != into
-        if not chained.any():
-            break
-        into = np.where(chained, into[positions], into)
-    if chained.any() or np.any(into == merged_ids):
-        raise CorruptError(f"the merged ids of {paths[0].parent} form a cycle", "Fetch them again")
-    return Merged(merged_ids, into)
-
-
-def _read_csv(path: Path) -> pa.Table:
-    types = dict.fromkeys(("id", "merge_into_id"), pa.large_string())
-    try:
-        return pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types=types)).select([*types])
-    except (pa.ArrowException, KeyError, OSError) as error:
-        raise CorruptError(f"{path} is not a list of merged ids ({error})", "Fetch it again") from error
-
-
-def _work_keys(addresses: pa.ChunkedArray) -> Keys:
-    return id_keys(pc.replace_substring_regex(addresses.combine_chunks(), r"^https://openalex\.org/", ""))

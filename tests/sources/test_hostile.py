@@ -16,7 +16,8 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
 from pipeline.sources.collection import JsonLines
-from pipeline.sources.openalex_files import Layout, read_manifest
+from pipeline.sources.openalex import OpenAlex
+from pipeline.sources.openalex_files import read_manifest
 from pipeline.sources.registry import open_release
 from tests.releases import (
     openalex_work,
@@ -67,7 +68,6 @@ def write_release(folder: Path, source: str, text: str | None = None) -> None:
         ("s2ag", "citations/b.gz"),
         ("beir", "qrels/test.tsv"),
         ("openalex", WORKS.replace("part_0", "part_1")),
-        ("openalex", "data/merged_ids/works/b.csv.gz"),
     ],
 )
 def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name: str, kind: str) -> None:
@@ -96,7 +96,7 @@ def test_a_size_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
     entry = '{"url": "works/updated_date=1/part_0.gz", "meta": {"content_length": "x"}}'
     (tmp_path / "manifest").write_text(f'{{"entries": [{entry}]}}')
     with pytest.raises(CorruptError, match="manifest"):
-        _ = Layout.find(tmp_path).files
+        OpenAlex(tmp_path).files()
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 300_000], ids=["empty", "zeros"])

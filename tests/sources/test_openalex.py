@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -194,44 +193,6 @@ def test_two_copies_and_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / ".fetching").touch()
     with pytest.raises(InputError, match="not fetched to its end"):
         OpenAlex(tmp_path / "data/jsonl").parts()
-
-
-def merged_ids(folder: Path, header: str = "merge_date,id,merge_into_id", **files: str) -> None:
-    for name, lines in files.items():
-        text = f"{header}\n" + "".join(f"2022-07-15,{line}\n" for line in lines.split())
-        path = folder / "data/merged_ids/works" / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(gzip.compress(text.encode()))
-
-
-def test_merged_works_are_dropped_and_references_follow_them(tmp_path: Path) -> None:
-    references = {1: [2, 3, 4], 2: [1], 3: [2, 9], 4: [1]}
-    works = [openalex_work(n, referenced_works=[f"{ADDRESS}W{r}" for r in cited]) for n, cited in references.items()]
-    merged_ids(tmp_path, a="W2,W3 W9,W8 W7,W6", b=f"W9,W10 {ADDRESS}W10,{ADDRESS}W4")
-    rows, total = read(snapshot(tmp_path, *works))
-    assert {row["paper_id"]: row["outbound"] for row in rows} == {
-        "W1": [id_key("W3"), id_key("W4")],
-        "W3": [id_key("W4")],
-        "W4": [id_key("W1")],
-    }
-    assert total.dropped == {"merged_into_another": 1}
-    assert total.noted["references_redirected_to_merged"] == 3
-    assert total.noted["references_repeated_or_self"] == 2
-
-
-@pytest.mark.parametrize(
-    ("header", "lines", "message"),
-    [
-        ("merge_date,id,merge_into_id", "W1,W2 W2,W1", "form a cycle"),
-        ("date,from,into", "W1,W2", r"x\.csv\.gz is not a list of merged ids"),
-    ],
-)
-def test_merged_ids_that_are_none_or_go_in_a_circle_are_refused(
-    tmp_path: Path, header: str, lines: str, message: str
-) -> None:
-    merged_ids(tmp_path, header, x=lines)
-    with pytest.raises(CorruptError, match=message):
-        read(snapshot(tmp_path, openalex_work(1)))
 
 
 @pytest.mark.parametrize(("name", "key"), [("manifest", "entries"), ("manifest.json", "files")])

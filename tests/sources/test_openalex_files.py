@@ -94,16 +94,6 @@ def test_the_present_layouts_are_fetched_and_read(
     assert sum(batch.read for part in release.parts() for batch in release.read(part)) == 150
 
 
-def test_the_legacy_layout_brings_its_merged_ids(bucket: Bucket, tmp_path: Path) -> None:
-    bucket.put("legacy-data/works/updated_date=2023-04-10/part_000.gz", works(1))
-    merged = gzip.compress(b"merge_date,id,merge_into_id\n2022,W10,W11\n")
-    bucket.put("legacy-data/merged_ids/works/2022-07-15.csv.gz", merged)
-    fetch_release(bucket.catalogue("legacy"), tmp_path)
-    release = OpenAlex(tmp_path)
-    batches = [batch for part in release.parts() for batch in release.read(part)]
-    assert sum(batch.dropped["merged_into_another"] for batch in batches) == 1
-
-
 @pytest.mark.parametrize("change", ["removed", "replaced"])
 def test_a_snapshot_that_is_replaced_meanwhile_is_an_error(bucket: Bucket, tmp_path: Path, change: str) -> None:
     key = "data/jsonl/works/updated_date=2026-01-01/part_0000.gz"
