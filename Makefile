@@ -118,7 +118,7 @@ format: $(VENV)/.dev  ## format the code
 bench: $(VENV)/.bench  ## compare speed with other libraries: PART=retrieve|corpus|encode|score QUICK=1
 	$(BIN)/python bench/$(PART).py $(if $(QUICK),--quick)
 
-fetch: ## download a release: SOURCE RELEASE SNAPSHOT OUTPUT; the key of S2AG: $S2_API_KEY or API_KEY_FILE
+fetch: ## download a release: SOURCE RELEASE OUTPUT; the key of S2AG: $S2_API_KEY or API_KEY_FILE
 corpus: ## build a corpus: SOURCE INPUT CORPUS
 pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED

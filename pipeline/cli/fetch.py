@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.files import given
 from pipeline.core.progress import say
 from pipeline.core.workspace import RELEASES
-from pipeline.sources import mteb, openalex_files, s2ag, scirepeval
+from pipeline.sources import mteb, s2ag, scirepeval
 from pipeline.sources.fetch import Catalogue, Remote, fetch_release
 
 
@@ -48,8 +48,8 @@ def _print_next(options: argparse.Namespace, folder: Path, names: Sequence[str])
     datasets = {name.partition("/")[0] for name in names}
     for dataset in sorted(dataset for dataset in datasets if dataset.startswith("embeddings-")):
         say(f"next: mdcr eval --corpus NAME --model vectors:{folder / dataset}")
-    if options.source == "openalex" or "papers" in datasets:
-        say(f"next: mdcr corpus --source {options.source} --input {folder} --corpus NAME")
+    if "papers" in datasets:
+        say(f"next: mdcr corpus --source s2ag --input {folder} --corpus NAME")
 
 
 def _catalogues(options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
@@ -60,9 +60,6 @@ def _catalogues(options: argparse.Namespace) -> Iterator[tuple[Catalogue, str]]:
             raise InputError("fetch mteb must have a task, got none", "Name it like --task SCIDOCS")
         for task in mteb.task_names(options.task):
             yield mteb.catalogue(task, options.endpoint), mteb.folder_of(task)
-    elif options.source == "openalex":
-        endpoint = options.endpoint or openalex_files.ENDPOINT
-        yield openalex_files.catalogue(options.snapshot or "jsonl", endpoint), ""
     elif options.source == "scirepeval":
         yield scirepeval.catalogue(datasets, bool(options.train), options.endpoint), ""
     else:
@@ -84,16 +81,9 @@ def _api_key(options: argparse.Namespace) -> str | None:
 
 
 def _first_files(remotes: Sequence[Remote], count: int) -> list[Remote]:
-    """Return the first ``count`` files of each dataset, without manifests, which would list files not fetched."""
-    counts: Counter[str] = Counter()
-    chosen = []
-    for remote in remotes:
-        group = remote.name.rpartition("updated_date=")[0] or remote.name.rpartition("/")[0]
-        counts[group] += 1
-        listing = remote.name.endswith(("manifest", "manifest.json"))
-        if not listing and counts[group] <= count:
-            chosen.append(remote)
-    return chosen
+    """Return the first ``count`` files of each dataset."""
+    groups = itertools.groupby(remotes, lambda remote: remote.name.rpartition("/")[0])
+    return [remote for _, group in groups for remote in itertools.islice(group, count)]
 
 
 def _print_files(catalogue: Catalogue, folder: Path, options: argparse.Namespace) -> None:

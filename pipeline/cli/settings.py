@@ -84,7 +84,7 @@ class Fetch:
     output: Path | None = setting(None, "folder for it (default: corpora/releases/NAME below --root)")
     connections: Positive = setting(4, "files fetched at a time")
     first: int | None = setting(None, "only N files of each dataset, for a trial", kind=Positive, metavar="N")
-    endpoint: str | None = setting(None, "address of the API or the bucket, for a mirror")
+    endpoint: str | None = setting(None, "address of the API or the hub, for a mirror")
     release: str | None = setting(None, "s2ag: a date such as 2026-09-17 (default: latest)", of=("s2ag",))
     api_key_file: Path | None = setting(None, "s2ag: file with the key of the API (default: $S2_API_KEY)", of=("s2ag",))
     api_key: str | None = setting(None, "")  # refused without printing it
@@ -93,7 +93,6 @@ class Fetch:
         "s2ag: with commas (default: papers,abstracts,citations); scirepeval: configurations (default: all)",
         of=("s2ag", "scirepeval"),
     )
-    snapshot: str | None = setting(None, "openalex: jsonl (default), parquet, or legacy (until 2025)", of=("openalex",))
     task: str | None = setting(
         None, "mteb: tasks with commas, such as SCIDOCS,SciFact, or the list scientific", of=("mteb",)
     )

@@ -106,10 +106,8 @@ def public_url(url: str) -> str:
 
 def reason_of(error: BaseException) -> str:
     """Return what a library says of a failure, as one line without credentials."""
-    said, _, details = without_credentials(str(error)).partition("\n\n")
-    said = " ".join(re.sub(r"[?]\S*", "", f"{type(error).__name__}: {said}").split())[:300]
-    causes = re.findall(r'(?:error|message): "([^"]+)"', details)  # obstore's, the innermost last
-    return f"{said} ({causes[-1]})" if causes else said
+    said = without_credentials(str(error)).partition("\n\n")[0]
+    return " ".join(re.sub(r"[?]\S*", "", f"{type(error).__name__}: {said}").split())[:300]
 
 
 def within(seconds: float, what: str, function: Callable[[], _T]) -> _T:

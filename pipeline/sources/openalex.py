@@ -17,7 +17,6 @@ from pipeline.core.progress import warn
 from pipeline.sources import options
 from pipeline.sources.base import PaperBatch, check_finished, find_files
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
-from pipeline.sources.openalex_files import MANIFESTS, Listed, read_manifest
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records, read_rows
 
@@ -153,7 +152,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
     @functools.cached_property
     def manifest(self) -> dict[str, Listed]:
         """Entries of the manifest by path below :attr:`root`; empty if there is no manifest."""
-        found = (self.root / name for name in MANIFESTS)
+        found = (self.root / name for name in ("manifest.json", "manifest"))
         return next((read_manifest(path.read_bytes(), str(path)) for path in found if path.is_file()), {})
 
     def identity(self) -> Mapping[str, Any]:
@@ -263,3 +262,36 @@ def topic_fields(topic: _Topic) -> list[str]:
         if entity_id.isascii() and entity_id.isdecimal() and int(entity_id) in table:
             return [table[int(entity_id)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []
+
+
+class Listed(msgspec.Struct, rename={"bytes": "content_length", "records": "record_count"}):
+    """A manifest's entry of one file."""
+
+    bytes: int | None = None
+    records: int | None = None
+    sha256: str | None = None
+
+
+class _Entry(msgspec.Struct):
+    url: str
+    meta: Listed = msgspec.field(default_factory=Listed)
+
+
+class _Manifest(msgspec.Struct):
+    files: list[_Entry] | None = None
+    entries: list[_Entry] | None = None
+
+
+def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
+    """Return the entries of a manifest by path below the folder of works; CorruptError if it is not a manifest.
+
+    Both layouts are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
+    """
+    try:
+        manifest = msgspec.json.decode(text, type=_Manifest)
+        entries = manifest.entries if manifest.files is None else manifest.files
+        if entries is None:
+            raise msgspec.ValidationError("it lists no files")
+        return {entry.url.rpartition("works/")[2]: entry.meta for entry in entries}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptError(f"{where} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error

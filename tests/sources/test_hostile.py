@@ -16,8 +16,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Corpus
 from pipeline.sources import papers
 from pipeline.sources.collection import JsonLines
-from pipeline.sources.openalex import OpenAlex
-from pipeline.sources.openalex_files import read_manifest
+from pipeline.sources.openalex import OpenAlex, read_manifest
 from pipeline.sources.registry import open_release
 from tests.releases import (
     openalex_work,

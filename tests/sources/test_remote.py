@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.sources import fetch as fetching
-from pipeline.sources import openalex_files, s2ag
+from pipeline.sources import s2ag
 from pipeline.sources.fetch import Catalogue, Hub, Remote, ask, fetch_release
 from tests.cli.run import flags, mdcr
 from tests.sources.server import KEY, answering, drip, send
@@ -44,38 +44,13 @@ def fetch(url: str, folder: Path, **listed: Any) -> Any:
     return fetch_release(Catalogue("files", [Remote("a.jsonl", **listed)], lambda _: (url, {})), folder)
 
 
-def listing(token: str, *keys: str) -> bytes:
-    date = "<LastModified>2026-01-01T00:00:00.000Z</LastModified>"
-    contents = "".join(f"<Contents><Key>{key}</Key><Size>1</Size>{date}</Contents>" for key in keys)
-    following = f"<NextContinuationToken>{token}</NextContinuationToken>" if token else ""
-    name = "http://s3.amazonaws.com/doc/2006-03-01/"
-    return f'<ListBucketResult xmlns="{name}">{contents}{following}</ListBucketResult>'.encode()
-
-
-def test_a_listing_without_an_end_ends(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has the same files again, or others."""
-    monkeypatch.setattr(openalex_files, "_LISTING_SECONDS", 1.0)
-    server.answer = lambda request: send(request, 200, listing("again", "data/jsonl/works/a.gz"))
-    with pytest.raises(StageError, match="the listing of data/jsonl/works did not come in 1 s"):
-        openalex_files.catalogue("jsonl", server.address)
-    monkeypatch.setattr(openalex_files, "_LISTING_SECONDS", 60.0)
-    monkeypatch.setattr(openalex_files, "_MAX_OBJECTS", 1_500)
-    server.answer = lambda request: send(
-        request, 200, listing("more", *(f"data/jsonl/works/{len(server.requests)}-{n}.gz" for n in range(100)))
-    )
-    with pytest.raises(StageError, match="more than 1,500 objects"):
-        openalex_files.catalogue("jsonl", server.address)
-
-
 def test_what_crawls_ends(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer of an API or of the hub, a listing of S3, and a file: each has a total deadline."""
+    """An answer of an API or of the hub, and a file: each has a total deadline."""
     monkeypatch.setattr(fetching, "SECONDS", 1.0)
-    monkeypatch.setattr(openalex_files, "_LISTING_SECONDS", 1.0)
     server.answer = lambda request: drip(request, b"{" + b" " * 1_000)
     for request in (
         lambda: ask(f"{server.address}/x", {}),
         lambda: s2ag.catalogue("latest", KEY, endpoint=server.address),
-        lambda: openalex_files.catalogue("jsonl", server.address),
         lambda: Hub(server.address, "").list_files("a/b", "main"),
         lambda: fetch(f"{server.address}/a", tmp_path / "crawls"),
     ):
@@ -125,7 +100,6 @@ def test_a_file_of_another_length_or_without_one_is_refused(server: Server, tmp_
 def test_what_is_no_address_is_refused_at_once(waited: list[float], url: str) -> None:
     for request in (
         lambda: s2ag.catalogue("latest", KEY, endpoint=url),
-        lambda: openalex_files.catalogue("jsonl", url),
         lambda: Hub(url, ""),
     ):
         with pytest.raises(InputError, match="must be an address of HTTP"):
@@ -153,8 +127,7 @@ def test_waits_are_said_and_credentials_are_not(
 
 
 def test_the_command_never_shows_the_credentials_of_an_endpoint(server: Server, tmp_path: Path) -> None:
-    server.answer = lambda request: send(request, 200, listing(""))
-    for release in ("openalex", "s2ag", "scirepeval"):
+    for release in ("s2ag", "scirepeval"):
         ended = mdcr(tmp_path, *flags(f"fetch {release} --dry-run --endpoint {server.with_user()}"))
         assert ended.returncode in (1, 2), ended.stderr
         assert "secret" not in ended.stdout + ended.stderr

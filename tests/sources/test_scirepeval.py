@@ -57,7 +57,7 @@ def test_configurations_and_training_splits_are_chosen(hub: Hub) -> None:
     [
         ({"sha": "../../x"}, [], 2, "the server's name 'scirepeval-../../x"),
         ({}, ["--datasets", "drms"], 2, "configuration 'drms'"),
-        ({}, ["--snapshot", "jsonl"], 2, "takes no --snapshot"),
+        ({}, ["--task", "x"], 2, "takes no --task"),
         ({"listing": b"<html>"}, [], 1, "does not come from the hub (JSONDecodeError"),
         ({"listing": b'{"sha": 5}'}, [], 1, "does not come from the hub (KeyError: 'id'"),
         ({"listing": b'{"id": "a/b", "sha": "0", "siblings": []}'}, [], 1, "the hub lists no files"),
