@@ -10,9 +10,6 @@ from typing import Any, NamedTuple
 from pipeline.core.errors import InputError
 from pipeline.exchange.entries import name_of
 
-HUB = "hub"
-"""Stands for qrels of tasks of MTEB on the Hugging Face hub."""
-
 _COMMON = {"run", "qrels", "test", "dev", "train", "trec"}
 """Words of file names that name no collection."""
 
@@ -43,7 +40,7 @@ class Judged(NamedTuple):
     collection: str
 
 
-def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, folder: Path | None) -> Judged:
+def judged(run: Run, judgements: Mapping[Path, Collection[str]], folder: Path | None) -> Judged:
     """Return a run with those of its task of MTEB, or with qrels that have at least half as many of its queries as any.
 
     Of these, the ones count that lie in its folder, then those that are alike by name, then the nearest ones. The
@@ -51,7 +48,7 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, fol
     """
     from pipeline.sources.mteb import folder_of, task_qrels  # here, because it brings a client of HTTP
 
-    if run.task and (given == HUB or (folder and (folder / folder_of(run.task[0])).is_dir())):
+    if run.task and folder and (folder / folder_of(run.task[0])).is_dir():
         task, subset, split = run.task
         return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")
 
@@ -65,7 +62,7 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], given: str, fol
 
     best = max(shared, key=fit, default=None)
     if best is None or not shared[best]:
-        remedy = "Give --qrels=hub, or a folder of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
+        remedy = "Give --qrels=FOLDER of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
         raise InputError("it is a run, and no qrels next to it share a query", remedy)
     system = run.system if run.task else _without(run.system, best, len(judgements))
     return Judged(run._replace(system=system), best, _collection(best, judgements))

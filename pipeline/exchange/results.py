@@ -25,7 +25,7 @@ from pipeline.exchange import markup
 from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, of_grid, of_table
 from pipeline.exchange.entries import name_of, read_entries
 from pipeline.exchange.names import in_our_spelling, measure_name
-from pipeline.exchange.qrels import HUB, Judged, Run, judged
+from pipeline.exchange.qrels import Judged, Run, judged
 from pipeline.sources.base import check_inside
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
@@ -255,8 +255,8 @@ def read_results(
 
     Args:
         paths: files, or folders with their subfolders.
-        qrels: a file or folder with judgements of the runs, or with copies of data sets of MTEB; ``hub``: data sets
-            come from the Hugging Face hub. Empty: judgements that lie beside the runs.
+        qrels: a file or folder with judgements of the runs, or with copies of data sets of MTEB; empty: judgements
+            that lie beside the runs.
         metric: the metric of results of MTEB that is read; empty: the main one of each task.
         items: names of items that count (:class:`pipeline.exchange.boards.Reading`).
         memory: approximate memory for reading a file, in bytes.
@@ -265,7 +265,7 @@ def read_results(
     Raises:
         InputError: a path does not exist, or nothing was recognised.
     """
-    folder = Path(qrels).expanduser() if qrels not in ("", HUB) else None
+    folder = Path(qrels).expanduser() if qrels else None
     given = {
         path
         for path in _files([folder] if folder else [])
@@ -281,7 +281,7 @@ def read_results(
     paired = list[Judged]()
     for run in reader.runs:
         try:
-            paired.append(judged(run, reader.judgements, qrels, folder))
+            paired.append(judged(run, reader.judgements, folder))
         except MdcrError as error:
             reader.skip(run.path, f"{error.what}. {error.remedy}")
     of_mteb = _one_revision(framed(reader.of_mteb), reader.skipped)

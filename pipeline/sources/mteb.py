@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import yaml
 
 from pipeline.core import files
 from pipeline.core.config import file_name
-from pipeline.core.errors import InputError, StageError, nearest, require_known
+from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources import options
@@ -236,42 +234,22 @@ def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -
         require_known(split, sorted(splits), f"{name} has no judgements of split {split!r}")
 
 
-def task_qrels(task: str, subset: str, split: str, folder: Path | None = None) -> Mapping[str, Mapping[str, int]]:
+def task_qrels(task: str, subset: str, split: str, folder: Path) -> Mapping[str, Mapping[str, int]]:
     """Return the judgements of a task, grades by query and document.
 
     Args:
         task: its name.
         subset: a subset of its data set, such as ``default``.
         split: a split, such as ``test``.
-        folder: holds a copy of its data set, as ``mdcr fetch mteb`` leaves it. None: the copy in the cache of
-            huggingface_hub, which is fetched if it isn't there.
+        folder: holds a copy of its data set, as ``mdcr fetch mteb`` leaves it.
 
     Raises:
         InputError: the package has no such task, or there is no such copy.
-        StageError: the hub does not answer.
     """
-    dataset = find_task(task).metadata.dataset
-    if folder is None:
-        folder = _held(dataset["path"], dataset["revision"], task)
     release = Mteb(folder=folder, task=task, subset=subset, judged=split)
     release.files()
     qrels: Mapping[str, Mapping[str, int]] = _load_data(release.folder, task, split, subset)["relevant_docs"]
     return qrels
-
-
-def _held(dataset: str, revision: str, task: str) -> Path:
-    """Return the copy of a data set in the cache of huggingface_hub, after it was fetched if it wasn't there."""
-    hub = optional("huggingface_hub", f"task {task}")
-    with suppress(hub.errors.LocalEntryNotFoundError):
-        return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision, local_files_only=True))
-    try:
-        return Path(hub.snapshot_download(dataset, repo_type="dataset", revision=revision))
-    except (OSError, ValueError, httpx.HTTPError) as error:
-        raise StageError(
-            f"{dataset} with the qrels of {task} is not on this machine, and the hub does not give it "
-            f"({type(error).__name__})",
-            f"Where there is a network: mdcr fetch mteb --task {task}; then --qrels=FOLDER",
-        ) from error
 
 
 def folder_of(task: str) -> str:

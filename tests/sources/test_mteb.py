@@ -16,12 +16,8 @@ import pytest
 
 import pipeline.api as mdcr_api
 from tests.cli.run import mdcr, mdcr_json, one_line_error
-from tests.encode.conftest import cache
-from tests.encode.tiny import snapshot
 from tests.releases import write_lines
 from tests.sources.server import SHA, Hub, answering
-
-__all__ = ["cache"]
 
 DOCUMENTS, DIMENSION = 60, 6
 QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
@@ -242,14 +238,10 @@ def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
     assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
 
 
-@pytest.mark.parametrize("place", ["folder", "hub"])
-def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: Path, cache: Path, place: str) -> None:
-    """The copy of the data set is a folder, or a commit in the cache of huggingface_hub."""
+def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: Path) -> None:
     import mteb
 
-    dataset = mteb.get_task("SCIDOCS").metadata.dataset
-    held = snapshot(cache, dataset["path"], dataset["revision"], kind="datasets")
-    folder = write_task(held if place == "hub" else tmp_path / "data" / "SCIDOCS", drawn())
+    folder = write_task(tmp_path / "data" / "SCIDOCS", drawn())
     vectors = write_vectors(tmp_path)
     chance, theirs = np.random.default_rng(1), {}
     for name in ("org/exact", "org/noisy"):
@@ -259,14 +251,9 @@ def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: 
         predictions = tmp_path / "predictions" / name
         theirs[name] = by_mteb("SCIDOCS", folder, encoder, prediction_folder=predictions)["ndcg@10"]
     command = ["audit", str(tmp_path / "predictions"), "--metric", "ndcg@10"]
-    assert "Give --qrels=hub, or a folder of mdcr fetch mteb" in one_line_error(mdcr(tmp_path, *command))
-    qrels = "hub" if place == "hub" else str(tmp_path / "data")
-    board = mdcr_json(tmp_path, *command, "--qrels", qrels)["tables"]["board"]
+    assert "Give --qrels=FOLDER of mdcr fetch mteb" in one_line_error(mdcr(tmp_path, *command))
+    board = mdcr_json(tmp_path, *command, "--qrels", str(tmp_path / "data"))["tables"]["board"]
     assert {row["system"]: row["mean"] for row in board} == close(theirs)
-    if place == "folder":
-        assert "on this machine, and the hub does not give it" in one_line_error(
-            mdcr(tmp_path, *command, "--qrels=hub")
-        )
 
 
 @pytest.mark.parametrize("task", ["ArguAna", "SciDocsRR"])

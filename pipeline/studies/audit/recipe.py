@@ -15,7 +15,7 @@ class Recipe:
     """Settings of the study ``audit``."""
 
     results: _Names = setting((), "files and folders of results, the same as an option, with commas")
-    qrels: str = setting("", "judgements for runs: a file, a folder, or hub (default: those next to the runs)")
+    qrels: str = setting("", "judgements for runs: a file or a folder (default: those next to the runs)")
     metric: str = setting("", "the metric, such as ndcg@10 (default: the tool's main one)")
     lower_is_better: bool = setting(False, "lower values are better, as of a word error rate")
     systems: _Names = setting((), "systems that count, with commas and * for any text (default: all)")
