@@ -184,10 +184,14 @@ def _melted(
     for head, of in heads.items():
         reading.check(head, of)
     roles = found if found["item"] is not None else found | {"item": found["group"], "group": None}
-    filled = {"system": name, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
-    texts = {role: pl.lit(None) if roles[role] is None else pl.col(str(roles[role])) for role in filled}
+    filled = {"system": None, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
+    absent = {"system": name}
+    texts = {
+        role: pl.lit(absent.get(role)) if (head := roles[role]) is None else pl.col(head).cast(pl.String)
+        for role in filled
+    }
     facts = frame.select(
-        pl.coalesce(texts[role].cast(pl.String), pl.lit(default)).alias(role) for role, default in filled.items()
+        pl.coalesce(texts[role], pl.lit(default, pl.String)).alias(role) for role, default in filled.items()
     ).with_columns(pl.col("item").str.strip_chars().str.replace(r"^(\d+)\.0$", "$1"))
     values = pl.concat(
         facts.with_columns(

@@ -129,7 +129,9 @@ class _Reader:
         metadata = pq.ParquetFile(path).metadata
         if metadata.num_rows * metadata.num_columns * _CELL_BYTES > self.memory:
             self._refuse(path)
-        frame: pl.DataFrame = pl.DataFrame(pq.read_table(path))
+        table = pq.read_table(path)
+        table.validate(full=True)  # texts that are no UTF-8 would stop polars
+        frame: pl.DataFrame = pl.DataFrame(table)
         index = [name for name in frame.columns if re.fullmatch(r"__index_level_\d+__", name)]
         frame = frame.select(*index, pl.exclude(index)).rename(dict.fromkeys(index[:1], "")) if index else frame
         return self._frame(path, frame)
