@@ -21,7 +21,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import write_frame
 from pipeline.exchange.pools import unjudged, write_pool
-from pipeline.exchange.rankings import run_dict, to_ranx, write_ranking
+from pipeline.exchange.rankings import to_ranx, write_ranking
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
@@ -127,43 +127,6 @@ def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_p
     written = json.loads((tmp_path / "run.json").read_text())
     assert {document for documents in written.values() for document in documents} <= {*content(again)[2]}
     assert [len(written[query]) for query in again.query_ids()] == [len(scores) for scores in run]
-
-
-def test_mteb_loads_and_evaluates_an_exported_pool(
-    pool: Pool, beir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import mteb  # here: it takes seconds, and every worker reads every module
-    from mteb.abstasks.retrieval import AbsTaskRetrieval
-
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
-    nothing = ("date", "domains", "task_subtypes", "license", "annotations_creators", "dialect", "sample_creation")
-    metadata = mteb.TaskMetadata(
-        name="Exported", description="An exported pool.", type="Retrieval", category="t2t", modalities=["text"],
-        dataset={"path": str(beir), "revision": "main"}, eval_splits=["test"], eval_langs=["eng-Latn"],
-        main_score="map_at_1000", **dict.fromkeys(("reference", "bibtex_citation", *nothing)),
-    )  # fmt: skip
-    task = type("Exported", (AbsTaskRetrieval,), {"metadata": metadata})()
-    task.load_data()
-    split = task.dataset["default"]["test"]
-    texts = [text for block in pool.candidate_texts() for text in block]
-    documents = {document["id"]: (document["title"], document["text"]) for document in split["corpus"]}
-    assert documents == dict(zip(pool.corpus.ids(pool.candidates), texts, strict=True))
-    assert sorted(split["queries"]["id"]) == pool.query_ids()
-    assert split["relevant_docs"] == plain_qrels(pool)
-    run, ours = ranked(pool, 10_000)
-
-    class Ours:
-        mteb_model_meta = None
-
-        def index(self, *args: object, **settings: object) -> None: ...
-
-        def search(self, queries: object, **settings: object) -> dict[str, dict[str, float]]:
-            return run_dict(ranking_table(run), pool)
-
-    scores = task.evaluate(Ours(), "test", encode_kwargs={})["default"]
-    assert scores["map_at_1000"] == pytest.approx(ours["map"].mean(), abs=1e-5)  # mteb rounds to five digits
-    assert scores["recall_at_1000"] >= scores["recall_at_10"] > 0
 
 
 def test_tables_of_a_pool(pool: Pool, tmp_path: Path) -> None:

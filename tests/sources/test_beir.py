@@ -69,16 +69,6 @@ def test_documents_queries_and_judgements(
     assert all(example in "\n".join(counts["examples"]) for example in examples)
 
 
-def test_judged_queries_that_are_absent_are_left_out_and_counted(
-    tmp_path: Path, build: Callable[[Any], Artifact]
-) -> None:
-    more = ([], [], [("absent", "d1", 1), ("absent", "d2", 1), ("gone", "d1", 1)])
-    artifact = build(Beir(write_beir(tmp_path / "beir", more)))
-    corpus, counts = Corpus(artifact), artifact.manifest.counts
-    assert corpus.query_texts.column("query_id").to_pylist() == ["q1", "q9"]
-    assert (counts["judgements"], counts["noted"]["judged_query_absent"]) == (3, 2)
-
-
 @pytest.mark.parametrize("grade", ["--1", "70000", "-40000", "1" * 5_000, "²", "1.5", "1e3", "", "0x1", "1 "])
 @pytest.mark.parametrize("form", ["q1\td1\t{}\n", "q1 0 d1 {}\n"])
 def test_a_grade_is_a_small_integer(tmp_path: Path, grade: str, form: str) -> None:
@@ -136,17 +126,6 @@ def test_trec_kin_of_a_beir_folder(tmp_path: Path, names: tuple[str, str], qrels
     assert queries is not None
     assert queries.texts == {"q1": "asked"}
     assert queries.judgements == [("q1", "d2", 2), ("q1", "d1", -1)]
-
-
-def test_a_document_of_the_wrong_type_is_dropped_and_a_query_refused(tmp_path: Path) -> None:
-    folder = write_beir(tmp_path)
-    (folder / "corpus.jsonl").write_text('{"_id": 7, "title": 1}\n{"_id": 8, "text": null}\nnull\n')
-    batch = next(Beir(folder).read("corpus.jsonl"))
-    assert batch.papers.column("paper_id").to_pylist() == ["7", "8"]
-    assert batch.dropped == {"wrong_type": 1}
-    (folder / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": {}}) + "\n")
-    with pytest.raises(InputError, match=r"queries.jsonl:1 is not a query \(text not a text"):
-        Beir(folder).queries()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.sources import content, documents
 from pipeline.sources.collection import JsonLines
-from pipeline.sources.content import read_blocks
 from pipeline.sources.documents import read_json
 from pipeline.sources.registry import open_release
 from tests.faults.hostile import CONTENTS, SOURCES
@@ -58,18 +56,6 @@ def test_a_value_too_long_for_memory_is_refused(tmp_path: Path, monkeypatch: pyt
         read(JsonLines(tmp_path))
 
 
-def test_first_bytes_in_a_small_member_are_enough(tmp_path: Path) -> None:
-    (tmp_path / "a.gz").write_bytes(gzip.compress(b"<ht") + gzip.compress(b"ml>"))
-    with pytest.raises(InputError, match="a.gz is an HTML page"):
-        list(read_blocks(tmp_path / "a.gz"))
-
-
-def test_json_documents_do_not_change_a_folder_of_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"paper_id": 1}\n')
-    (tmp_path / "settings.json").write_text("{}")
-    assert JsonLines(tmp_path).parts() == ["a.jsonl"]
-
-
 @pytest.mark.parametrize("source", ["s2orc2020", "openalex", "jsonl"])
 def test_one_file_is_read_as_a_folder_with_it(tmp_path: Path, source: str) -> None:
     ((name, data),) = SOURCES[source][0](b"").items()
@@ -80,13 +66,6 @@ def test_one_file_is_read_as_a_folder_with_it(tmp_path: Path, source: str) -> No
     expected, _ = read(open_release(source, tmp_path / "other", {}))
     assert read(open_release(source, renamed, {}))[0] == expected
     assert len(expected) == 2
-
-
-@pytest.mark.parametrize("source", ["beir", "csfcube", "s2ag"])
-def test_one_file_of_several_is_refused(tmp_path: Path, source: str) -> None:
-    (tmp_path / "a.jsonl").write_text('{"_id": "1"}\n')
-    with pytest.raises(InputError, match=rf"got a file\. Give --input {tmp_path}"):
-        open_release(source, tmp_path / "a.jsonl", {}).identity()
 
 
 @pytest.mark.parametrize(

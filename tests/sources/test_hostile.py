@@ -57,31 +57,6 @@ def write_release(folder: Path, source: str, text: str | None = None) -> None:
             write_lines(folder / "queries.jsonl", [{"_id": "q1", "text": text}, {"_id": "q9", "text": "x"}])
 
 
-@pytest.mark.parametrize("kind", ["folder", "loop", "dangling"])
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("s2orc2020", "metadata_1.jsonl.gz"),
-        ("jsonl", "b.jsonl"),
-        ("parquet", "b.parquet"),
-        ("s2ag", "citations/b.gz"),
-        ("beir", "qrels/test.tsv"),
-        ("openalex", WORKS.replace("part_0", "part_1")),
-    ],
-)
-def test_what_is_not_a_file_is_refused_by_name(tmp_path: Path, source: str, name: str, kind: str) -> None:
-    write_release(tmp_path, source)
-    path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    if kind == "folder":
-        path.mkdir()
-    else:
-        path.symlink_to(path.name if kind == "loop" else "nowhere")
-    with pytest.raises(InputError, match=rf"{path.name} is not a file \("):
-        open_release(source, tmp_path, {}).identity()
-
-
 @pytest.mark.parametrize(
     "text", [b"[" * 100_000, b'{"files": ' + b'{"a":' * 100_000, b"\xff", b'{"files": [1]}', b"{}"]
 )

@@ -57,27 +57,3 @@ def test_identity_follows_content_not_place(tmp_path: Path) -> None:
     releases = [S2orc2020(write_s2orc(tmp_path / place, [s2orc_record(place[0])])) for place in ("1a", "1b", "2")]
     one, same, other = (release.identity() for release in releases)
     assert one == same != other
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b'{"paper_id": "1", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "bad_json"),
-        (b'{"paper_id": "1", "x": NaN}', None),
-        (b'{"paper_id": "1"} {"paper_id": "3"}', "bad_json"),
-        (b'{"paper_id": "1", "x": ' + b"9" * 5_000 + b"}", None),
-        (b'{"paper_id": "1", "title": "\\ud800"}', None),
-        (b'{"paper_id": "1", "title": "\xff"}', "bad_utf8"),
-        (b'\xef\xbb\xbf{"paper_id": "1"}', None),
-        (b'{"paper_id": "1", "year": 2019.0}', None),
-        (b'{"paper_id": null}', "no_paper_id"),
-        (b'{"paper_id": ""}', "no_paper_id"),
-    ],
-)
-@pytest.mark.parametrize("ending", [b"", b"\n", b"\r\n \n\n"])
-def test_a_bad_line_is_dropped_by_its_reason(tmp_path: Path, line: bytes, reason: str | None, ending: bytes) -> None:
-    (tmp_path / "metadata_0.jsonl").write_bytes(b"\n" + line + b'\n{"paper_id": "2"}' + ending)
-    rows, total = read(S2orc2020(tmp_path))
-    assert total.read == 2
-    assert total.dropped == ({reason: 1} if reason else {})
-    assert rows[-1]["paper_id"] == "2"

@@ -96,27 +96,6 @@ def check(measured: dict[str, tuple[float, float, float]]) -> None:
     assert {name: (low, value, high) for name, (low, value, high) in measured.items() if not low <= value <= high} == {}
 
 
-def test_shares_of_what_is_missing() -> None:
-    year, fields = column("year"), np.bitwise_count(column("fields"))
-    letters = pc.utf8_length(corpus().column("abstract")).to_numpy()
-    references = pc.list_value_length(corpus().column("outbound")).to_numpy()
-    check(
-        {
-            "no year": (0.01, (year == NO_YEAR).mean(), 0.02),
-            "2019": (0.06, (year == 2019).mean(), 0.08),
-            "no field": (0.04, (fields == 0).mean(), 0.06),
-            "several fields": (0.05, (fields > 1).mean(), 0.08),
-            "three fields": (0.001, (fields > 2).mean(), 0.008),
-            "no abstract": (0.15, (letters == 0).mean(), 0.2),
-            "short abstract": (0.002, ((letters > 0) & (letters < 30)).mean(), 0.008),
-            "no title": (0.0002, (column("title") == "").mean(), 0.003),
-            "no references": (0.2, (references == 0).mean(), 0.3),
-            "this century": (0.6, (year[year != NO_YEAR] > 2000).mean(), 1),
-        }
-    )
-    assert (year[year != NO_YEAR].min(), year.max()) == (1970, 2020)
-
-
 def test_references_follow_time_field_and_popularity() -> None:
     citing, cited = edges()
     citing, cited = citing[cited >= 0], cited[cited >= 0]
