@@ -204,7 +204,7 @@ def _melted(
     values = values.with_columns(pl.col("metric").replace(spelled))
     sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(item)]
     sums = [item for item in sums if not reading.is_named(item)]
-    if len(sums) < values["item"].n_unique():  # such as the last line of many tables
+    if 0 < len(sums) < values["item"].n_unique():  # such as the last line of many tables
         reading.leave_out(sums, "items")
         values = values.filter(~pl.col("item").is_in(sums))
     head = str(roles["item"])
@@ -240,7 +240,7 @@ def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.Data
     scaled = pl.concat(parts).select(*VALUES)
     outside = outside if by_item and len({*scaled["item"]} - {*outside}) >= 2 else []
     reading.leave_out(left + outside, "items")
-    return scaled.filter(~pl.col("item").is_in(outside))
+    return scaled.filter(~pl.col("item").is_in(outside)) if outside else scaled
 
 
 def _is_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) -> bool:
