@@ -41,3 +41,17 @@ def test_every_command_has_a_text_with_any_number_of_arguments() -> None:
         for arguments in ("", "{}", "{a}", "{a}{b}", "{a}{b}{c}", "[x]{a}"):
             assert "{" not in plain_latex(rf"\{name}{arguments}")
     assert plain_latex(r"\href{http://a}{b} \texorpdfstring{c}") == "b c"
+
+
+@pytest.mark.parametrize(
+    ("latex", "plain"),
+    [
+        (r"{\'{E}}t{\'e} na\"{\i}ve \L{}ukasz \v s \c{c}", "Été naïve Łukasz š ç"),
+        (r"\emph{a \textbf{b\'e}} \citep{x}c \unknown{d} C:\temp", "a bé c d C:\\temp"),
+        (r"\alpha decay of {CO$_2$}, 50\% \{x\} \href{http://a}{b}", "α decay of CO$_2$, 50% {x} b"),
+        (r"\(\alpha\) and $\beta$ stay, $5 too", r"\(\alpha\) and $\beta$ stay, $5 too"),
+        ("R&D ~5% #1", "R&D ~5% #1"),
+    ],
+)
+def test_latex_becomes_plain_text(latex: str, plain: str) -> None:
+    assert plain_latex(latex) == plain

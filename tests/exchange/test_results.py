@@ -167,28 +167,19 @@ def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"a": 1}')
     (tmp_path / "bad.json").write_text("{not json")
     (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "empty.json").write_text('{"task_name": "T", "scores": {"test": []}}')
+    run, _ = write_trec(tmp_path)
+    (tmp_path / "bad.run").write_text(run.read_text() + "q2 Q0 d9 z\n")
+    (tmp_path / "bad.qrels").write_text("q1 0 d1 1\nq1 0 d2 high\n")
     found = read_results([tmp_path])
-    assert len(found.values) == 2
-    assert [line.partition(": ")[0].rpartition("/")[2] for line in found.skipped] == [
-        "bad.json", "empty.csv", "notes.txt", "other.json",
-    ]  # fmt: skip
+    assert (len(found.values), [judged.run.system for judged in found.runs]) == (2, ["mine"])
+    left_out = {line.partition(": ")[0].rpartition("/")[2] for line in found.skipped}
+    assert left_out == {"bad.json", "bad.qrels", "bad.run", "empty.csv", "empty.json", "notes.txt", "other.json"}
+    assert all("\n" not in line for line in found.skipped)
     with pytest.raises(InputError, match="must hold results, got none"):
         read_results([tmp_path / "notes.txt"])
     with pytest.raises(InputError, match="there is no file or folder"):
         read_results([tmp_path / "gone"])
-
-
-def test_runs_and_qrels_that_cannot_be_read_are_named_too(tmp_path: Path) -> None:
-    run, _ = write_trec(tmp_path)
-    (tmp_path / "bad.run").write_text(run.read_text() + "q2 Q0 d9 z\n")
-    (tmp_path / "bad.qrels").write_text("q1 0 d1 1\nq1 0 d2 high\n")
-    (tmp_path / "empty.json").write_text('{"task_name": "T", "scores": {"test": []}}')
-    found = read_results([tmp_path])
-    assert [judged.run.system for judged in found.runs] == ["mine"]
-    assert {line.partition(": ")[0].rpartition("/")[2] for line in found.skipped} == {
-        "bad.run", "bad.qrels", "empty.json",
-    }  # fmt: skip
-    assert all("\n" not in line for line in found.skipped)
 
 
 def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:

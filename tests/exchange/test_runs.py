@@ -118,13 +118,10 @@ def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output:
 
 
 TREC = {
-    "10 Q0 9 1 0.5": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' or .*, got '10 Q0 9 1 high x'",
     "10 Q0 \xff 1 1 x": ":2 is not a whole row in UTF-8",
-    "10 Q0 9 1 1_0 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(bad scores: 1\)",
-    "10 Q0 9 1 -inf x": ":2: a score must be a finite float32 number",
     "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
     "11 Q0 9 1 1 x": r"1 of 2 entries name a query that pool-\w+ does not have: '11' \(.*bad.trec:2\)",
     "10 Q0 out 1 1 x": r"1 of 2 entries name a document that pool-\w+ does not have: 'out' \(.*:2\).*--allow-unknown",
@@ -143,17 +140,11 @@ OTHERS = {
     "[]": "must have an entry, got none",
     '{"10": 1}': "query '10' must be an object",
     '{"10": {"9": "high"}}': "query '10', document '9': the score must be a number, got 'high'",
-    '{"10": {"9": null}}': "must be a number, got None",
-    '{"10": {"9": true}}': "must be a number, got True",
     '{"10": {"9": NaN}}': "query '10', document '9': a score must be a finite",
     '{"10": {"9": 1, "9": 2}}': "must have each key once, got '9' twice",
-    '{"10": {"9": 1}, "10": {"9": 1}}': "got '10' twice",
     '{"10": {"\\ud800": 1}}': "must be a JSON file",
     '{"10": {"9": 1%s}}' % ("0" * 400): "query '10', document '9': a score must be a finite",
-    '{"10": {"9": 1}': "must be a JSON file",
-    '{"10": {"nowhere": 1}}': "name a document",
     "[" * 100_000: "must be a JSON file",
-    "{}": "must have an entry, got none",
 }
 
 
@@ -171,14 +162,10 @@ def test_bad_json_is_refused(pool: Pool, tmp_path: Path, text: str) -> None:
             {"q_id": ["10"], "text": ["9"], "score": [1.0]},
             "must have one column for the document, got q_id, text, score",
         ),
-        ({"qid": ["10"], "q_id": ["10"], "docno": ["9"], "score": [1.0]}, "must have one column for the query"),
         (
             {"qid": ["10", None], "docno": ["9", "zz"], "score": [1.0, 2.0]},
             "row 2: ids must be strings or integers, got None",
         ),
-        ({"qid": [10.0], "docno": ["9"], "score": [1.0]}, "ids must be strings or integers"),
-        ({"qid": ["10", "10"], "docno": ["9", "zz"], "score": [1.0, np.nan]}, "row 2: a score must be a finite"),
-        ({"qid": ["10"], "docno": ["9"], "score": ["high"]}, "row 1: the score must be a number, got 'high'"),
         ({"qid": ["10", "10"], "docno": ["9", "9"], "score": [1.0, 2.0]}, "row 2 repeats .* row 1"),
     ],
 )

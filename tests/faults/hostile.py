@@ -146,31 +146,6 @@ def _beir(corpus: bytes = _CORPUS, queries: bytes = _QUERIES, qrels: bytes = _QR
 
 # BEIR folders: what is counted, or said.
 BEIR: list[tuple[str, Files, Mapping[str, int] | None, str]] = [
-    (
-        "a query twice, the same",
-        _beir(queries=_QUERIES + line({"_id": "q1", "text": "first"})),
-        {"query_repeated": 1},
-        "",
-    ),
-    (
-        "a query twice, another text",
-        _beir(queries=_QUERIES + line({"_id": "q1", "text": "other"})),
-        {"query_repeated_other_text": 1},
-        "",
-    ),
-    (
-        "a document twice",
-        _beir(corpus=_CORPUS + line({"_id": "d1", "text": "other"})),
-        {"duplicate_id_other_text": 1},
-        "",
-    ),
-    ("a judgement twice", _beir(qrels=_QRELS + b"q1\td1\t1\n"), {"judgement_repeated": 1}, ""),
-    (
-        "a judgement twice, another grade",
-        _beir(qrels=_QRELS + b"q1\td1\t2\n"),
-        {"judgement_repeated_other_grade": 1},
-        "",
-    ),
     ("a document without id", _beir(corpus=_CORPUS + line({"text": "x"})), {"no_paper_id": 1}, ""),
     ("a document that is no UTF-8", _beir(corpus=_CORPUS + b'{"_id": "\xff"}\n'), {"bad_utf8": 1}, ""),
     *(

@@ -92,22 +92,6 @@ def test_columns_of_trec_have_any_white_space_between_them_and_those_of_beir_a_t
         assert [(*pair, grade) for _, pair, grade in read_judgements(tmp_path / name)] == expected
 
 
-def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
-    folder = write_beir(tmp_path)
-    with pytest.raises(InputError, match="no judgements of split 'tset'.*Did you mean 'test'"):
-        Beir(folder, judged="tset").identity()
-    for text, message in (
-        ("q1 d1 high\n", r"test.tsv:1 is not a judgement"),
-        ("q7\td1\t1\n", "has none of 1 judged query"),
-    ):
-        (folder / "qrels" / "test.tsv").write_text(text)
-        with pytest.raises(InputError, match=message):
-            Beir(folder).queries()
-    (folder / "corpus.jsonl").unlink()
-    with pytest.raises(InputError, match="holds no BEIR corpus"):
-        Beir(folder).parts()
-
-
 @pytest.mark.parametrize("names", [("corpus.tsv", "queries.tsv"), ("collection.tsv.gz", "queries.dev.tsv")])
 @pytest.mark.parametrize("qrels", ["qrels/dev.tsv", "qrels.dev.txt"])
 def test_trec_kin_of_a_beir_folder(tmp_path: Path, names: tuple[str, str], qrels: str) -> None:

@@ -210,11 +210,8 @@ def test_a_key_that_is_none_is_refused_without_showing_it(key: str) -> None:
     ("release", "files", "expected"),
     [
         ("../../etc", [], "name '../../etc' is not allowed"),
-        ("r\n\x1b[31m", [], "is not allowed"),
         ("r", ["https://s/%2e%2e%2fx"], None),
         ("r", ["https://s/.hidden.gz"], "name '.hidden.gz' is not allowed"),
-        ("r", ["https://s/" + "x" * 300], "is not allowed"),
-        ("r", ["https://s/a%00b"], "is not allowed"),
         ("r", [7], "did not answer as documented"),
         ("r", ["http://[/x"], "has a file twice or a malformed address"),
     ],

@@ -8,13 +8,11 @@ from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
-from pipeline.core.schema import NO_YEAR
-from pipeline.core.text import id_keys, normalise
+from pipeline.core.text import normalise
 from pipeline.sources.base import RAW_PAPERS
 from pipeline.sources.s2orc2020 import S2orc2020
 from pipeline.sources.synthetic import MIN_PAPERS, VERSION, Synthetic
@@ -41,15 +39,6 @@ def corpus(papers: int = SIZE, seed: int = 13) -> pa.Table:
 
 def column(name: str) -> np.ndarray:
     return corpus().column(name).to_numpy()
-
-
-@cache
-def edges() -> tuple[np.ndarray, np.ndarray]:
-    """Citing row and cited row (-1: outside) of every listed reference."""
-    outbound = corpus().column("outbound").chunk(0)
-    citing = np.repeat(np.arange(SIZE), np.diff(outbound.offsets))
-    cited = pc.index_in(outbound.flatten(), pa.array(id_keys(column("paper_id").tolist())))
-    return citing, cited.fill_null(-1).to_numpy()
 
 
 def test_schema_ids_and_texts() -> None:
@@ -89,27 +78,3 @@ def test_bad_settings() -> None:
     with pytest.raises(InputError, match="got 199"):
         Synthetic(199)
     assert len(read(Synthetic(MIN_PAPERS))) == MIN_PAPERS
-
-
-def check(measured: dict[str, tuple[float, float, float]]) -> None:
-    """Check that each value lies between its two bounds."""
-    assert {name: (low, value, high) for name, (low, value, high) in measured.items() if not low <= value <= high} == {}
-
-
-def test_references_follow_time_field_and_popularity() -> None:
-    citing, cited = edges()
-    citing, cited = citing[cited >= 0], cited[cited >= 0]
-    year, masks = column("year").astype(int), column("fields")
-    dated = (year[citing] != NO_YEAR) & (year[cited] != NO_YEAR)
-    age = year[citing][dated] - year[cited][dated]
-    with_field = (masks[citing] > 0) & (masks[cited] > 0)
-    inbound = np.sort(column("n_inbound"))[::-1]
-    check(
-        {
-            "to later papers": (0.0005, (age < 0).mean(), 0.02),
-            "median age": (3, np.median(age), 15),
-            "within a field": (0.85, (masks[citing] & masks[cited] > 0)[with_field].mean(), 0.99),
-            "exponent of the tail of the in-degrees": (1.2, 1 / np.log(inbound[:300] / inbound[300]).mean(), 4),
-            "most cited": (15 * np.median(inbound), inbound[0], SIZE),
-        }
-    )

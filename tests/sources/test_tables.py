@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.markup import plain_latex
 from pipeline.core.text import plain_doi, reference_keys
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.collection import Bibtex, Tables
@@ -163,20 +162,6 @@ def test_bibtex_is_plain_text_under_its_keys(tmp_path: Path) -> None:
     assert (total.read, total.dropped) == (2, {})
 
 
-@pytest.mark.parametrize(
-    ("latex", "plain"),
-    [
-        (r"{\'{E}}t{\'e} na\"{\i}ve \L{}ukasz \v s \c{c}", "Été naïve Łukasz š ç"),
-        (r"\emph{a \textbf{b\'e}} \citep{x}c \unknown{d} C:\temp", "a bé c d C:\\temp"),
-        (r"\alpha decay of {CO$_2$}, 50\% \{x\} \href{http://a}{b}", "α decay of CO$_2$, 50% {x} b"),
-        (r"\(\alpha\) and $\beta$ stay, $5 too", r"\(\alpha\) and $\beta$ stay, $5 too"),
-        ("R&D ~5% #1", "R&D ~5% #1"),
-    ],
-)
-def test_latex_becomes_plain_text(latex: str, plain: str) -> None:
-    assert plain_latex(latex) == plain
-
-
 PAPERS: list[dict[str, Any]] = [
     {"paper_id": "https://doi.org/10.1/A", "title": "T", "references": ["DOI: 10.2/X", "10.1/a"]},
     {"paper_id": "10.1/B", "title": "T", "references": ["http://dx.doi.org/10.1/A", "7"]},
@@ -203,7 +188,6 @@ def test_dois_join_in_any_spelling(tmp_path: Path, build: Build) -> None:
     [
         ("a.tsv", "# from\tto\n7\t10.1/B\n7\tHTTPS://doi.org/10.1/a\nx\t7\n7\t\n"),
         ("a.txt", "7 10.1/B\n7 10.1/A\nx 7\n"),
-        ("a.csv", "oci,cited,citing\n1,10.1/b,7\n2,10.1/a,7\n3,7,x\n4,,7\n"),
         (
             "a.jsonl",
             '{"citing":7,"cited":["10.1/B","10.1/A"]}\n{"citing": "x", "cited": 7}\n{"citing": "", "cited": 1}\n',
@@ -228,7 +212,7 @@ def test_citations_in_a_file_of_their_own(tmp_path: Path, build: Build, name: st
     noted = artifact.manifest.counts["noted"]
     assert noted["citations: dropped, citing_paper_unknown"] == 1
     bad = noted.get("citations: dropped, null_cited_id", 0) + noted.get("citations: dropped, null_citing_id", 0)
-    assert bad == (name in ("a.tsv", "a.csv", "a.jsonl"))
+    assert bad == (name in ("a.tsv", "a.jsonl"))
 
 
 def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Build) -> None:
@@ -248,7 +232,6 @@ def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Buil
     [
         ("reversed.csv", "Cited_ID,Citing_ID,weight\n2,1,.5\n3,1,.5\n"),
         ("headless.csv", "# of us, in 2020\n1,2\n1,3\n"),
-        ("floats.csv", "source,target\n1.0,2.0\n1.0,3.0\n"),
         ("dois.csv", "oci,citing,cited\nx,DOI:10.1/A,10.1/b\ny,https://doi.org/10.1/a,10.1/C\n"),
         ("by-paper.json", '{"1": ["2", 3, null], "2": []}'),
         ("pairs.json", '{"citing": ["1", 1], "cited": ["2", "3"]}'),
@@ -317,22 +300,6 @@ def test_cells_as_tools_write_them(
     assert cited(artifact) == {"1": references, "2": [], "3": []}
     assert artifact.manifest.counts["noted"] == {}
     assert not any(Corpus(artifact).attributes["abstract_chars"])
-
-
-def test_columns_of_bytes_and_files_of_another_kind(tmp_path: Path, build: Build) -> None:
-    table = pa.table({"paper_id": [b"1", b"2"], "title": [b"A", b"\xff"], "references": [None, [b"1"]]})
-    (tmp_path / "in").mkdir()
-    pq.write_table(table, tmp_path / "in/a.parquet")
-    artifact = build(open_release("parquet", tmp_path / "in", {}))
-    assert cited(artifact) == {"1": [], "2": ["1"]}
-    assert artifact.manifest.counts["noted"] == {"title not UTF-8": 1}
-    for content, said in (
-        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
-        (b'{"paper_id": 1}\n', "is JSON, not Parquet"),
-    ):
-        (tmp_path / "in/a.parquet").write_bytes(content)
-        with pytest.raises(InputError, match=said):
-            build(open_release("parquet", tmp_path / "in", {}))
 
 
 def test_few_found_references_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
