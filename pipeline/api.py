@@ -227,16 +227,15 @@ class Workspace:
         for pool in [pools] if isinstance(pools, PoolView | Task) else pools:
             task = pool.task if isinstance(pool, PoolView) else pool
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
-        kept = [name for name in settings if name in ("validation", "untuned", "tunings")]
+        kept = [name for name in settings if name in ("untuned", "tunings")]
         own = {name: settings.pop(name) for name in kept}
-        left_out = settings.pop("left_out", None)
         settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}
         settings["measures"] = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         return [
             evaluation
             for group in by_corpus.values()
-            for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed, left_out)
+            for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed)
         ]
 
     def evaluate(self, pools: Pools, systems: Annotated[Names, may_be_empty], **settings: Any) -> pl.DataFrame:

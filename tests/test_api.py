@@ -109,14 +109,6 @@ def test_a_ranking_has_its_grades(workspace: mdcr.Workspace) -> None:
         assert entries["score"].is_sorted(descending=True)
 
 
-def test_weights_of_a_sum_are_chosen_on_the_pools_own_validation_queries(workspace: mdcr.Workspace) -> None:
-    frame = workspace.evaluate(workspace.pool(**SETTINGS), "wsum(bm25,lsa)")
-    shown = mdcr_json(workspace.root, *flags(COMMAND.replace("bm25,lsa", "wsum(bm25,lsa)")))["rows"]
-    means = {name[0]: part["value"].mean() for name, part in frame.group_by("measure")}
-    assert {row["measure"]: row["value"] for row in shown} == pytest.approx(means)
-    assert {row["ranking"] for row in frame.iter_rows(named=True)} == {shown[0]["rankings"][0]}
-
-
 def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path, plain_ranx: object) -> None:
     pool = workspace.pool(**SETTINGS)
     values = dict(workspace.evaluate(pool, "bm25").filter(measure="map")["query_id", "value"].iter_rows())

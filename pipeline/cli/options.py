@@ -14,9 +14,9 @@ from pipeline.cluster.jobs import wait_for_workers
 from pipeline.cluster.settings import REQUESTED, SlurmSettings
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical
-from pipeline.core.errors import CorruptError, InputError, InsufficientDataError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST
-from pipeline.core.progress import say, warn
+from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, Step
 from pipeline.core.task import Executor, Task
@@ -77,14 +77,7 @@ def benchmark_split(options: argparse.Namespace) -> str:
 
 
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
-    """Return the evaluations of every selected system on every selected pool.
-
-    A weighted sum without validation queries is left out with a warning; with ``--strict`` it is an error.
-    """
-    reasons: dict[str, InsufficientDataError] = {}
-
-    def leave_out(error: InsufficientDataError) -> None:
-        reasons.setdefault(error.what, error)
+    """Return the evaluations of every selected system on every selected pool."""
 
     def pools() -> Iterator[Task]:
         yield from selection(options).pools(find_corpus(runner.root, options.corpus))
@@ -96,13 +89,8 @@ def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]
         precision=options.precision,
         runs=runs,
         untuned=options.command in ("eval", "score"),
-        left_out=None if options.strict else leave_out,
         **{name: value for name, value in ranked.items() if value is not None and value != "ray"},
     )
-    if not selected:
-        raise next(iter(reasons.values()))
-    for error in reasons.values():
-        warn(f"left out: {error}")
     tunings = {evaluation.tuning.artifact.id: evaluation.tuning for evaluation in selected if evaluation.tuning}
     for tuning in tunings.values():
         say(f"bm25: k1={tuning.k1:g}, b={tuning.b:g}, tuned on {tuning.artifact.name}")

@@ -40,7 +40,7 @@ class Systems:
     model: str | None = setting(
         None,
         "systems with commas: bm25 (tuned, where mdcr tune was run), bm25:tuned, bm25:k1=1.2,b=0.75, scincl, lsa, "
-        "mean(a,b), rrf(bm25,lsa), wsum(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
+        "mean(a,b), rrf(bm25,lsa), rerank(bm25,cross:org/name,100) or maxsim: likewise, hf:org/name, "
         "a folder, vectors:FILE (vectors made elsewhere), run:FILE (a run of another tool); "
         "with a label for the tables: mine=/a/folder (default of eval: bm25)",
     )
@@ -134,9 +134,7 @@ BENCHMARK = settings_of(Benchmark)
 class Various:
     """Settings that one or two commands take."""
 
-    strict: bool = setting(
-        False, "fail if a field has too few papers, or wsum no validation queries, instead of leaving it out"
-    )
+    strict: bool = setting(False, "fail if a field has too few papers, instead of leaving it out")
     output: Path | None = setting(None, "folder for its files (default: one in runs/reports); submission: the file")
     corpus: str | None = setting(None, "corpus in place of the recipe's")
     set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")

@@ -91,9 +91,6 @@ TRIPLETS = schema_of(
 """Training triplets, ``triplets-00000.arrow``: rows of the corpus, by query, and the kind of negative
 (:data:`pipeline.train.draws.KINDS`); a pair has no negative."""
 
-WEIGHTS = schema_of(weights=pa.list_(pa.float64()), map=pa.float64())
-"""Tried weights of a weighted sum, ``grid.arrow``: one a system, with their mean average precision."""
-
 TUNING = schema_of(k1=pa.float64(), b=pa.float64(), map=pa.float64())
 """A tuning, ``grid.arrow``: mean average precision, a fraction, of BM25 at each point, sorted by k1, then b."""
 

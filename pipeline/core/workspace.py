@@ -22,7 +22,6 @@ RANKINGS = "runs/rankings"
 SCORES = "runs/scores"
 TUNINGS = "runs/tunings"
 JUDGED = "runs/judged"
-WEIGHTS = "runs/weights"
 REPORTS = "runs/reports"
 EXPORTS = "runs/exports"
 SUBMISSIONS = "runs/submissions"
@@ -30,7 +29,7 @@ JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
-ARTIFACTS = (JUDGED, SCORES, RANKINGS, WEIGHTS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
+ARTIFACTS = (JUDGED, SCORES, RANKINGS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
 """Folders of artifacts; the inputs of an artifact are in later folders."""
 
 STORES = (VECTORS, TERMS)

@@ -42,7 +42,6 @@ FACTS = {
     **columns(pl.Int64, "positives positives_not_in_collection queries_without_positive queries_without_results"),
     **GAPS,
     "no_positive": pl.String,
-    "weights": pl.List(pl.Struct({"system": pl.String, "weight": pl.Float64})),
     "without_vector": pl.String,
     "encoders": pl.List(ENCODER),
     "replaced": pl.Boolean,
@@ -51,7 +50,7 @@ FACTS = {
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
 ``aliases`` are further names of the system (:func:`pipeline.stages.titles.display_name`), ``kind`` identifies the
 settings that the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries
-without a positive, ``weights`` are those of a weighted sum, ``without_vector`` says how many papers have none (null:
+without a positive, ``without_vector`` says how many papers have none (null:
 all have one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files,
 ``replaced``: older tunings were left out, ``workspace`` is the folder of the workspace, null for runs of files."""
 

@@ -180,7 +180,6 @@ def _run_parameters(run: Mapping[str, Any]) -> str:
     spelled = run["system"].startswith("bm25:")
     parts = [f"{name}={run[name]:g}" for name in ("k1", "b") if run[name] is not None and not spelled]
     parts = [f"tuned to {parts[0]}", *parts[1:]] if parts and TUNED in (run["aliases"] or ()) else parts
-    parts += [f"{part['weight']:g} {part['system']}" for part in run["weights"] or ()]
     parts += [f"precision {run['precision']}"] if run["precision"] else []
     parts += [f"revision {format_setting(run['revision'])}"] if run["revision"] else []
     return ", ".join(parts + ([run["without_vector"]] if run["without_vector"] else []))

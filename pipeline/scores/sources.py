@@ -18,7 +18,7 @@ from pipeline.encode.known import Training, trainings
 from pipeline.encode.recipes import UNLIMITED
 from pipeline.stages.titles import exact_name
 
-_NO_SOURCES = ("corpus", "pool", "fit", "tuning", "weights", "exact", "smaller", "smaller_pool")
+_NO_SOURCES = ("corpus", "pool", "fit", "tuning", "exact", "smaller", "smaller_pool")
 """Inputs of rankings that are no part of the system, or that another input repeats."""
 
 _TRAINING = pl.Struct({"name": pl.String, "on": pl.String, "until": pl.Int64})

@@ -36,7 +36,7 @@ from pipeline.stages.tune import find_tuning
 _SCORED = ("queries_without_positive", "queries_without_results")
 """Counts of a scoring that a frame of rankings contains."""
 
-_TUNED = ("k1", "b", "weights")
+_TUNED = ("k1", "b")
 """Settings that differ between pools if they were chosen on validation queries."""
 
 
@@ -209,11 +209,8 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     scored, pool = scores[0].manifest, pool_artifact.manifest
     config, (system, aliases) = pool.config, display_name(stored_system(scored), tuned=tuned)
     settings = {"depth": scored.counts["depth"], **settings_of(ranking.manifest)}
-    for name in {"parts", "weights"} & {*settings}:
-        if isinstance(settings[name], Mapping):
-            settings[name] = {
-                display_name(system_of(part), tuned=tuned)[0]: value for part, value in settings[name].items()
-            }
+    if isinstance(parts := settings.get("parts"), Mapping):
+        settings["parts"] = {display_name(system_of(part), tuned=tuned)[0]: value for part, value in parts.items()}
     if config.get("queries_are") == "texts":
         settings["missing_positives"] = scored.config.get("missing_positives", "ignore")
     depth = int(settings["depth"])
@@ -221,7 +218,6 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
     shared = {name: value for name, value in config.items() if name not in varying}
     parsed = {measure for artifact in scores for measure in parse_measures(artifact.manifest.config["measures"])}
     row_settings, engine = _row_settings(system, settings), _engine(settings)
-    weights = settings.get("weights") or {}
     tuning = ranking.manifest.inputs.get("tuning")
     return {
         **requested(config),
@@ -246,7 +242,6 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
         "scores": [artifact.name for artifact in scores],
         "measures": [str(m) for m in sorted(parsed, key=lambda m: m.order) if (m.cutoff or 0) <= depth],
         **{f"{kind}_{mark}": n for kind, marks in pool.counts.get("marks", {}).items() for mark, n in marks.items()},
-        "weights": [{"system": part, "weight": weight} for part, weight in weights.items()],
         "without_vector": _without_vector(ranking.manifest.counts),
         "encoders": sources.encoders(ranking, system),
         "replaced": False,
@@ -266,8 +261,7 @@ def _row(found: _Found, *, tuned: bool, sources: Sources) -> dict[str, Any]:
 
 def _row_settings(system: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that are the same for every pool: without those that may be chosen on validation queries."""
-    tuned = bool(settings.get("weights")) or system == "bm25"
-    row_settings = {name: value for name, value in settings.items() if not (tuned and name in _TUNED)}
+    row_settings = {name: value for name, value in settings.items() if not (system == "bm25" and name in _TUNED)}
     if isinstance(parts := settings.get("parts"), Mapping):
         row_settings["parts"] = {name: _row_settings(name, part) for name, part in parts.items()}
     return row_settings

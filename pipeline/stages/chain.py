@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, digest
-from pipeline.core.errors import InputError, InsufficientDataError, require_known
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import read
 from pipeline.core.task import Task
 from pipeline.encode.model import Model
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import IndexSettings, parse_settings
-from pipeline.retrieve.fusion import Method
 from pipeline.stages.bm25 import bm25_ranking_task, lucene_task, terms_tasks
 from pipeline.stages.dense import approximate_ranking_task, dense_ranking_task
 from pipeline.stages.embed import embed_tasks
-from pipeline.stages.pool import validation_task
-from pipeline.stages.rankings import baseline_task, fusion_task, import_task, weigh_task
+from pipeline.stages.rankings import baseline_task, fusion_task, import_task
 from pipeline.stages.rerank import rerank_task
 from pipeline.stages.score import score_tasks
 from pipeline.stages.settings import RANKED, Ranked
@@ -64,8 +62,6 @@ class Chain(Ranked):
     Attributes:
         corpus: the corpus of the pools.
         tunings: published tunings of BM25.
-        validation: pools of validation queries, on which the weights of fused systems are chosen. A pool without one
-            of the same field and size gets its own (:func:`pipeline.stages.pool.validation_task`).
         untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking.
         smaller: the next smaller of nested pools, by the identity of a pool; :meth:`evaluations` finds them.
 
@@ -75,7 +71,6 @@ class Chain(Ranked):
 
     corpus: Artifact
     tunings: Sequence[Artifact] = ()
-    validation: Sequence[Task] = ()
     untuned: bool = False
     smaller: Mapping[str, Task] = field(default_factory=dict)
 
@@ -89,21 +84,12 @@ class Chain(Ranked):
         """The index of approximate search; None: search is exact."""
         return parse_settings(self.engine)
 
-    def evaluations(
-        self,
-        pools: Iterable[Task],
-        systems: Sequence[System],
-        left_out: Callable[[InsufficientDataError], None] | None = None,
-    ) -> list[Evaluation]:
+    def evaluations(self, pools: Iterable[Task], systems: Sequence[System]) -> list[Evaluation]:
         """Return an evaluation for each pool and system, pool by pool.
-
-        A system that lacks validation queries on a pool is left out, and ``left_out`` is called with the error. If
-        ``left_out`` is None, the error is raised.
 
         Raises:
             InputError: an engine is given that no system uses; a pool lacks a required tuning; or a measure is deeper
                 than the rankings.
-            InsufficientDataError: a weighted sum has no validation queries.
         """
         rankers = [leaf.ranker for system in systems for leaf in system.leaves]
         if self.engine != "exact" and not any(isinstance(ranker, Model) for ranker in rankers):
@@ -116,13 +102,7 @@ class Chain(Ranked):
         pools = list(pools)
         chain = dataclasses.replace(self, smaller=_next_smaller(pools))
         for pool, system in itertools.product(pools, systems):
-            try:
-                evaluation = chain._evaluation(pool, system)
-            except InsufficientDataError as error:
-                if left_out is None:
-                    raise
-                left_out(error)
-                continue
+            evaluation = chain._evaluation(pool, system)
             tuned = system.ranker == Bm25(tuning="any") and evaluation.tuning is not None
             ranked = (
                 evaluation.exact,
@@ -147,8 +127,8 @@ class Chain(Ranked):
                 return self._scored(pool, ranking, system.title)
             case Reranker() as reranker:
                 return self._reranked(pool, system, reranker)
-            case method:
-                return self._fused(pool, system, method)
+            case _:
+                return self._fused(pool, system)
 
     def _bm25(self, pool: Task, bm25: Bm25) -> Evaluation:
         corpus, depth = self.corpus, self.depth
@@ -188,30 +168,14 @@ class Chain(Ranked):
         vectors = embed_tasks(self.corpus, pool, model)
         return dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, smaller=part)
 
-    def _fused(self, pool: Task, system: System, method: Method) -> Evaluation:
-        if method == "wsum" and any(isinstance(part.ranker, Path) for part in system.parts):
-            raise InputError(
-                f"{system.name} must fuse systems that can rank validation queries, got an imported run",
-                "Fuse by rank instead: rrf(...)",
-            )
+    def _fused(self, pool: Task, system: System) -> Evaluation:
         evaluations = [self._evaluation(pool, part) for part in system.parts]
-        pairs = list(zip(evaluations, system.parts, strict=True))
+        pairs = zip(evaluations, system.parts, strict=True)
         keys = tuple(TUNED if evaluation.tuning else part.key for evaluation, part in pairs)
-        weights = None
-        if method == "wsum":
-            held_out = self._validation_of(pool, system)
-            corpus: Any = held_out.inputs["corpus"]  # each split of a benchmark has its own
-            other_chain = dataclasses.replace(self, corpus=corpus)
-            rankings = [
-                other_chain._evaluation(held_out, _with_parameters_of(evaluation, part)).ranking
-                for evaluation, part in pairs
-            ]
-            weights = weigh_task(corpus, held_out, rankings, parts=keys, depth=self.depth)
         rankings = [evaluation.ranking for evaluation in evaluations]
-        ranking = fusion_task(self.corpus, pool, rankings, method=method, parts=keys, depth=self.depth, weights=weights)
         return self._scored(
             pool,
-            ranking,
+            fusion_task(self.corpus, pool, rankings, parts=keys, depth=self.depth),
             system.of(dataclasses.replace(evaluation.system, index="") for evaluation in evaluations),
             embed=tuple(task for evaluation in evaluations for task in evaluation.embed),
             index=tuple(task for evaluation in evaluations for task in evaluation.index),
@@ -226,26 +190,6 @@ class Chain(Ranked):
         ranking = rerank_task(self.corpus, pool, first.ranking, reranker.model, head=reranker.head)
         origin = {"embed": first.embed, "index": first.index, "tuning": first.tuning}
         return self._scored(pool, ranking, system.of([first.system]), **origin)
-
-    def _validation_of(self, pool: Task, system: System) -> Task:
-        """Return the validation pool of the same field and size, on which the weights of a sum are chosen."""
-        settings = canonical(pool.config)
-        if settings["split"] == "validation":
-            raise InputError(
-                f"{system.name} is tuned on validation queries, which {pool.slug} holds", "Rank --split=test"
-            )
-        # lists of candidates have no size in common
-        must_match = ("field",) if "lists" in settings else ("field", "size")
-        for held_out in self.validation:
-            other = canonical(held_out.config)
-            if other["split"] == "validation" and all(other[name] == settings[name] for name in must_match):
-                return held_out
-        if task := validation_task(pool):
-            return task
-        raise InsufficientDataError(
-            f"there are no validation queries for {system.name} on {pool.slug}",
-            "Fuse by rank instead, rrf(...), or give --year and a number of --queries",
-        )
 
     def _scored(self, pool: Task, ranking: Task, system: Name, **origin: Any) -> Evaluation:
         scores = score_tasks(
@@ -265,11 +209,3 @@ def _next_smaller(pools: Iterable[Task]) -> dict[str, Task]:
             by_settings.setdefault(digest(settings), {})[size] = pool
     nested = (itertools.pairwise(by_size[size] for size in sorted(by_size)) for by_size in by_settings.values())
     return {larger.id: smaller for smaller, larger in itertools.chain.from_iterable(nested)}
-
-
-def _with_parameters_of(evaluation: Evaluation, system: System) -> System:
-    """Return a system with the parameters it has in an evaluation; tuned BM25 becomes BM25 with these values."""
-    if not isinstance(system.ranker, Bm25):
-        return system
-    parameters = evaluation.tuning or system.ranker
-    return System.bm25(Bm25(parameters.k1, parameters.b))

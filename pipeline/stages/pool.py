@@ -69,15 +69,6 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     return Task("pool", version, POOLS, f"{corpus.slug}-{config.slug}", identity, inputs, builder)
 
 
-def validation_task(pool: Task) -> Task | None:
-    """Return the task of the validation pool that belongs to a test pool; None where no queries are left for one."""
-    builder = pool.run
-    if not isinstance(builder, PoolBuilder) or builder.config.given or builder.config.queries == "all":
-        return None
-    config = dataclasses.replace(builder.config, split="validation", sample=1)
-    return pool_task(pool.inputs["corpus"], config, builder.exclude)
-
-
 def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
     """Return name and SHA-256 of lists of paper ids, as pools record them."""
     return tuple((path.name, hashlib.sha256("\n".join(_read_list(path)).encode()).hexdigest()) for path in paths)
@@ -88,35 +79,29 @@ def skip_infeasible(
 ) -> Sequence[Task]:
     """Make the pools of some tasks; return the tasks whose pools could be made.
 
-    Pools are made first, so that an impossible size or year fails before hours of work. Two cases are left out with a
-    warning: pools with too few papers if all fields are requested, and weighted sums whose validation pool cannot be
-    drawn.
-
-    With ``strict`` nothing is left out: too few papers are an error. With ``dry`` pools are drawn, but not written.
+    Pools are made first, so that an impossible size or year fails before hours of work. If all fields are requested,
+    those with too few papers are left out with a warning, unless ``strict``. With ``dry`` pools are drawn, but not
+    written.
 
     Raises:
         InsufficientDataError: a corpus has too few papers for a pool that was requested by name, or for all pools.
     """
-    requested = _requested_pools(tasks)
-    every_field = {getattr(pool.config, "field", None) for pool in requested.values()} == set(MAG_FIELDS)
+    pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
+    every_field = {getattr(pool.config, "field", None) for pool in pools} == set(MAG_FIELDS)
     shortages: dict[str, InsufficientDataError] = {}
     shortage_of: dict[PoolConfig, InsufficientDataError | None] = {}
-    warned: set[str] = set()
     feasible = tasks
     runner.expect(feasible)
-    for pool in (task for task in with_inputs(tasks) if task.stage == "pool"):
+    for pool in pools:
         first_sample = dataclasses.replace(pool.config, sample=1)
         error = shortage_of.get(first_sample)
         error = error or next((shortages[source.id] for source in pool.inputs.values() if source.id in shortages), None)
         if error is None and not (dry and first_sample in shortage_of):
             error = _shortage(runner, pool, dry=dry)
             if error is not None:
-                if strict or (pool.id in requested and not every_field):
-                    raise explained(error, list(requested.values()))
-                label = pool.config.field if pool.id in requested else f"wsum tuned on {pool.slug}"
-                if (warning := f"left out: {label}: {error}") not in warned:
-                    warn(warning)
-                    warned.add(warning)
+                if strict or not every_field:
+                    raise explained(error, pools)
+                warn(f"left out: {pool.config.field}: {error}")
             shortage_of[first_sample] = error
         if error is not None:
             shortages[pool.id] = error
@@ -126,20 +111,8 @@ def skip_infeasible(
         no_field = InsufficientDataError(
             "no field has enough papers", "Ask for fewer --queries, a smaller --size or another --year"
         )
-        raise explained(no_field if every_field else next(iter(shortages.values())), list(requested.values()))
+        raise explained(no_field, pools)
     return feasible
-
-
-def _requested_pools(tasks: Sequence[Task]) -> dict[str, Task]:
-    """Return the pools of some tasks by id, without those used only to choose weights."""
-    reached: dict[str, Task] = {}
-    pending = list(tasks)
-    while pending:
-        task = pending.pop()
-        if task.id not in reached and task.stage != "weigh":
-            reached[task.id] = task
-            pending += [source for source in task.reads.values() if isinstance(source, Task)]
-    return {task.id: task for task in reached.values() if task.stage == "pool"}
 
 
 def _shortage(runner: Runner, pool: Task, *, dry: bool) -> InsufficientDataError | None:

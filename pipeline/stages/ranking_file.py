@@ -23,7 +23,7 @@ from pipeline.retrieve.base import Ranking
 FILE = "ranking.arrow"
 """The file of a ranking in its artifact."""
 
-RECORDED = ("encoder", "query_encoder", "weights", "parts")
+RECORDED = ("encoder", "query_encoder", "parts")
 """Entries of a ranking's provenance that determine it but are settings of its inputs."""
 
 

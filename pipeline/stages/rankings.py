@@ -1,36 +1,30 @@
-"""Rankings without a search: baselines that read no text, imported runs, fused systems and their weights."""
+"""Rankings without a search: baselines that read no text, imported runs, fused systems."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical, counted
+from pipeline.core.config import counted
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores, best
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator
-from pipeline.core.schema import NO_YEAR, WEIGHTS
+from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
-from pipeline.core.workspace import WEIGHTS as FOLDER
 from pipeline.corpus.pool import Pool
 from pipeline.exchange.runs import read_run
-from pipeline.measure.engines import evaluate_all
-from pipeline.measure.inputs import Qrels, RankedRun
-from pipeline.measure.measures import parse_measures
 from pipeline.retrieve.base import Ranking, check_depth
-from pipeline.retrieve.fusion import Fusion, Method
+from pipeline.retrieve.fusion import fuse
 from pipeline.stages.ranking_file import open_pool, ranking_of, read_ranking, settings_of, write_ranking
 from pipeline.stages.systems import Baseline
 
@@ -168,93 +162,27 @@ def _checksum(path: Path) -> str:
         raise InputError(f"the run {path} cannot be read ({error.strerror})", remedy) from error
 
 
-STEP = 10
-"""Weights are multiples of 1/STEP."""
-
-MOST_PARTS = 4
-"""Maximum number of systems in a weighted sum; four systems have 286 grid points."""
-
-
 @dataclass(frozen=True)
 class FusionConfig:
     """Settings that determine a fused ranking, besides the rankings; ``parts`` are the systems in order of addition."""
 
-    method: Method
+    method: str
     depth: int
     parts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class WeighConfig:
-    """Settings that determine weights, besides the rankings; weights are multiples of 1/``step`` and add up to 1."""
-
-    parts: tuple[str, ...]
-    depth: int
-    step: int
-
-
-def weigh_task(corpus: Artifact, pool: Task, rankings: Sequence[Task], *, parts: tuple[str, ...], depth: int) -> Task:
-    """Return the task that chooses the weights of a sum by mean average precision on a validation pool.
-
-    Of equal points the first one wins, which gives more weight to later systems. The artifact is ``grid.arrow``.
-    """
-    if canonical(pool.config)["split"] != "validation":
-        raise InputError(f"{pool.name} holds test queries", "Choose weights on validation queries")
-    if len(parts) > MOST_PARTS:
-        raise InputError(f"a weighted sum of {len(parts)} systems is more than can be tuned", f"Name {MOST_PARTS}")
-
-    def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened_pool = open_pool(inputs)
-        queries = len(opened_pool.query_rows)
-        qrels = Qrels.from_table(opened_pool.qrels, opened_pool)
-        scored = np.flatnonzero(qrels.positives())
-        fusion = Fusion(_read(inputs, parts), queries, "wsum")
-        grid = itertools.product(range(STEP + 1), repeat=len(parts))
-        points = [tuple(numerator / STEP for numerator in point) for point in grid if sum(point) == STEP]
-        runs = (RankedRun.from_table(fusion.ranking(depth, point).table(), queries) for point in points)
-        values = [float(evaluate_all(qrels, run, parse_measures("map"))[0, scored].mean()) for run in runs]
-        best = int(np.argmax(values))
-        out.arrow("grid.arrow", pa.table([points, values], schema=WEIGHTS), WEIGHTS)
-        weights = dict(zip(parts, points[best], strict=True))
-        return {"queries": len(scored), "points": len(points), "weights": weights, "map": values[best]}
-
-    inputs = _inputs(corpus, pool, rankings)
-    return Task("weigh", 1, FOLDER, f"wsum-{pool.slug}", WeighConfig(parts, depth, STEP), inputs, run)
 
 
 def fusion_task(
-    corpus: Artifact,
-    pool: Task | Artifact,
-    rankings: Sequence[Task],
-    *,
-    method: Method,
-    parts: tuple[str, ...],
-    depth: int,
-    weights: Task | None = None,
+    corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task], *, parts: tuple[str, ...], depth: int
 ) -> Task:
-    """Return the task that fuses rankings of one pool.
-
-    ``parts`` are the names of the systems; ``weights`` is the task that chooses those of ``wsum``.
-    """
+    """Return the task that fuses rankings of one pool by reciprocal ranks; ``parts`` are the names of the systems."""
     check_depth(depth)
+    names = [f"ranking{position}" for position in range(len(parts))]
 
     def run(inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-        opened_pool = open_pool(inputs)
-        weight_of = inputs["weights"].manifest.counts["weights"] if "weights" in inputs else {}
-        part_weights = [float(weight_of[part]) for part in parts] if weight_of else None
-        ranking = Fusion(_read(inputs, parts), len(opened_pool.query_rows), method).ranking(depth, part_weights)
-        manifests = (inputs[f"ranking{position}"].manifest for position in range(len(parts)))
-        settings = dict(zip(parts, map(settings_of, manifests), strict=True))
-        out.note(parts=settings, **({"weights": weight_of} if weight_of else {}))
-        return write_ranking(ranking, opened_pool, depth, out)
+        opened_pool, ranked = open_pool(inputs), [inputs[name] for name in names]
+        out.note(parts={part: settings_of(one.manifest) for part, one in zip(parts, ranked, strict=True)})
+        fused = fuse(list(map(read_ranking, ranked)), len(opened_pool.query_rows), depth)
+        return write_ranking(fused, opened_pool, depth, out)
 
-    inputs = _inputs(corpus, pool, rankings) | ({} if weights is None else {"weights": weights})
-    return Task("search", 1, RANKINGS, f"{method}-{pool.slug}", FusionConfig(method, depth, parts), inputs, run)
-
-
-def _inputs(corpus: Artifact, pool: Task | Artifact, rankings: Sequence[Task]) -> dict[str, Task | Artifact]:
-    return {"corpus": corpus, "pool": pool, **{f"ranking{position}": task for position, task in enumerate(rankings)}}
-
-
-def _read(inputs: Inputs, parts: Sequence[str]) -> list[Ranking]:
-    return [read_ranking(inputs[f"ranking{position}"]) for position in range(len(parts))]
+    inputs: dict[str, Task | Artifact] = {"corpus": corpus, "pool": pool, **dict(zip(names, rankings, strict=True))}
+    return Task("search", 1, RANKINGS, f"rrf-{pool.slug}", FusionConfig("rrf", depth, parts), inputs, run)

@@ -1,7 +1,7 @@
 """Systems: parsed names (:mod:`pipeline.encode.names` defines the grammar) with what they resolve to.
 
 ``bm25``, ``bm25:tuned``, ``bm25:k1=1.2,b=0.75``, ``scincl``, ``hf:org/name``, a folder, ``vectors:FILE``,
-``rrf(bm25,scincl)``, ``wsum(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``rerank(bm25,maxsim:org/name,100)``,
+``rrf(bm25,scincl)``, ``rerank(bm25,cross:org/name,100)``, ``rerank(bm25,maxsim:org/name,100)``,
 ``run:FILE``, ``most-cited``, ``newest``, ``random:seed=7``; with a label, ``mine=/path/to/model``.
 """
 
@@ -12,14 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.encode import names, registry
 from pipeline.encode.model import Model
 from pipeline.encode.names import Name
 from pipeline.exchange.entries import labelled_file, name_of
-from pipeline.retrieve.fusion import Method
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """Anserini's default parameters of BM25."""
@@ -30,7 +29,7 @@ TUNED = "bm25:tuned"
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 _RERANK = "Write rerank(bm25,cross:ORGANISATION/NAME,100), or maxsim:"
-_COMBINING = (*get_args(Method), "rerank")
+_COMBINING = ("rrf", "rerank")
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,13 @@ class System:
 
     Attributes:
         title: its name in tables (:func:`pipeline.stages.titles.display_name`): without folders, with labels.
-        ranker: BM25, a baseline, an encoder or a run file, which rank by themselves; or a method that fuses ``parts``,
+        ranker: BM25, a baseline, an encoder or a run file, which rank by themselves; ``rrf``, which fuses ``parts``;
             or a reranker of the only one.
         parts: the systems whose rankings it reads.
     """
 
     title: Name
-    ranker: Bm25 | Baseline | Model | Path | Method | Reranker
+    ranker: Bm25 | Baseline | Model | Path | Literal["rrf"] | Reranker
     parts: tuple[System, ...] = ()
 
     @classmethod
@@ -113,11 +112,6 @@ class System:
     def leaves(self) -> tuple[System, ...]:
         """The systems that rank by themselves: its parts and theirs, or itself."""
         return tuple(leaf for part in self.parts for leaf in part.leaves) or (self,)
-
-    @property
-    def is_weighted(self) -> bool:
-        """Whether weights are chosen on validation queries."""
-        return self.ranker == "wsum" or any(part.is_weighted for part in self.parts)
 
     @property
     def needs_tuning(self) -> bool:
@@ -268,13 +262,12 @@ def _reranked(name: Name, parts: Sequence[Name], precision: str | None) -> Syste
 def _fused(name: Name, part_names: Sequence[Name], precision: str | None) -> System:
     parts = tuple(resolve(part, precision) for part in part_names)
     if len(parts) < 2:
-        raise InputError(f"{name} fuses {len(parts)} systems", f"Name two or more: {name.base}(bm25,scincl)")
+        raise InputError(f"{name} fuses {len(parts)} systems", "Name two or more: rrf(bm25,scincl)")
     if len({part.key for part in parts}) < len(parts):
         raise InputError(f"{name} names a system twice", "Name each once")
     if any(part.parts for part in parts):
         raise InputError(f"{name} fuses what is fused already or reranked", "Name the systems themselves")
-    method: Method = "rrf" if name.base == "rrf" else "wsum"
-    return System(Name(method, tuple(part.title for part in parts)), method, parts)
+    return System(Name("rrf", tuple(part.title for part in parts)), "rrf", parts)
 
 
 def _baseline(name: Name) -> System:

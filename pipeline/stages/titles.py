@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import get_args
 
 from pipeline.core.manifest import Manifest
 from pipeline.encode import names
 from pipeline.encode.names import Name
 from pipeline.retrieve.engines import INDEXES
-from pipeline.retrieve.fusion import Method
 from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, System, ranks_without_encoder, resolve
 
 UNTUNED = f"bm25:k1={DEFAULT_K1:g},b={DEFAULT_B:g}"
@@ -82,4 +80,4 @@ def display_name(system: Name, *, tuned: bool) -> tuple[str, list[str]]:
 def fused_names(text: str) -> list[str]:
     """Return the names in tables of the systems that a fused one combines; empty for any other system."""
     system = system_of(text)
-    return [part.title for part in system.parts or ()] if system.base in get_args(Method) else []
+    return [part.title for part in system.parts or ()] if system.base == "rrf" else []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.artifact import published
-from pipeline.core.workspace import RANKINGS, SCORES, VECTORS, WEIGHTS
+from pipeline.core.workspace import RANKINGS, SCORES, VECTORS
 from pipeline.encode import registry
 from tests.cli.run import flags, mdcr_json
 from tests.encode.tiny import save_bert, save_in_cache
@@ -19,16 +19,15 @@ POOL = flags("--size 900 --queries 20 --samples 1 --measures map")
 def test_the_same_weights_at_two_paths_are_one_encoder(root: Path, tmp_path: Path) -> None:
     one = save_bert(tmp_path / "one", positions=32)
     two = shutil.copytree(one, tmp_path / "two")
-    fused = (f"rrf(bm25,{part}),wsum(bm25,{part})" for part in (f"a={one}", f"b={two}"))
+    fused = (f"rrf(bm25,{part})" for part in (f"a={one}", f"b={two}"))
     for model in (f"first={one}", f"second={two}", str(two), *fused):
         mdcr_json(root, "eval", *POOL, "--model", model)
     (store,) = (root / VECTORS).iterdir()
     assert "-local-" in store.name
     rankings = [ranking.name for ranking in published(root / RANKINGS)]
-    assert sum("-local-" in f"-{name}" for name in rankings) == 2  # test and validation
-    assert len(list(published(root / WEIGHTS))) == 1
+    assert sum("-local-" in f"-{name}" for name in rankings) == 1
     systems = {score.manifest.config["system"] for score in published(root / SCORES)}
-    assert systems >= {"first", "second", "two", "rrf(bm25,a)", "rrf(bm25,b)", "wsum(bm25,a)", "wsum(bm25,b)"}
+    assert systems >= {"first", "second", "two", "rrf(bm25,a)", "rrf(bm25,b)"}
     rows = mdcr_json(root, "eval", *POOL, "--model", f"first={one},second={two}")["rows"]
     value = {row["system"]: row["value"] for row in rows if row["measure"] == "map"}
     assert value.keys() == {"first", "second"}

@@ -15,7 +15,6 @@ from tests.cli.run import Result, flags, mdcr, one_line_error
 ALL = flags("--field all --size 300,1k --queries 10 --year 2019 --samples 2")
 ENOUGH = {"Biology", "Chemistry", "Computer Science", "Medicine"}
 """Fields of the corpus with 10 queries and 300 candidates; none has 1,000."""
-WSUM = flags("--model lsa,wsum(bm25,lsa) --samples 1")
 
 
 def left_out(result: Result) -> list[str]:
@@ -69,25 +68,3 @@ def test_named_fields_and_strict_runs_fail(root: Path, words: str) -> None:
 
 def test_no_field_at_all_is_an_error(root: Path) -> None:
     assert "no field has enough papers" in one_line_error(mdcr(root, *flags("pool --field all --year 2031")))
-
-
-@pytest.mark.parametrize(
-    ("pool", "reason"),
-    [
-        ("--size 2k --queries all", "there are no validation queries for wsum(bm25,lsa) on tiny-dataset-2019-2k-s1."),
-        (
-            "--size 2k --queries 80",
-            "wsum tuned on tiny-dataset-2019-2k-s1-validation: 80 validation queries requested, but only",
-        ),
-    ],
-)
-def test_a_sum_without_validation_queries_leaves_the_other_systems(root: Path, pool: str, reason: str) -> None:
-    result = mdcr(root, "eval", *flags(pool), *WSUM)
-    assert result.returncode == 0, result.stderr
-    assert ("lsa" in result.stdout, "wsum" in result.stdout) == (True, False)
-    before, said, _ = result.stderr.partition(reason)
-    assert said
-    assert not {"embed:", "terms:"} & set(before.split())
-    for words in (["--strict", *WSUM], ["--model", "wsum(bm25,lsa)"]):
-        refused = mdcr(root, "eval", *flags(pool), "--samples", "1", *words)
-        assert (refused.returncode, refused.stdout) == (2, "")

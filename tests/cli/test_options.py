@@ -120,7 +120,7 @@ DRY = {
     "pool": POOL,
     "tune": "--corpus tiny --size 800 --queries 20",
     "study": "pool_size --corpus tiny --model lsa",
-    **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,wsum(bm25,lsa)"),
+    **dict.fromkeys(("embed", "index", "search", "score", "eval"), f"{POOL} --seed 9 --model bm25,lsa,rrf(bm25,lsa)"),
     "judge": f"draw {POOL} --seed 9 --model lsa,newest",
     "submit": f"eval {POOL} --seed 9 --model bm25,lsa",
     "triplets": "specter --corpus tiny --until 2015",

@@ -71,7 +71,6 @@ OF_SYSTEMS = [
         "--bm25-engine must be postings or lucene, got 'lucen'. Did you mean 'lucene'?",
     ),
     (f"eval --model bm25:tuned {POOL}", "BM25 was not tuned for tiny-dataset-2019-900-s1"),
-    (f"eval --model wsum(bm25,run:x.trec) {POOL}", "must fuse systems that can rank validation queries"),
     ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),
     ("eval --model lsa --memory 1", "--memory=1 is too little. Give 512M or more"),
     ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine=ray"),

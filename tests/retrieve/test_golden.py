@@ -15,7 +15,7 @@ from pipeline.core.csr import Groups
 from pipeline.corpus.reader import Text
 from pipeline.measure.engines import average_precision
 from pipeline.retrieve.base import Exclusions, Metric, Ranking
-from pipeline.retrieve.fusion import Fusion, Method
+from pipeline.retrieve.fusion import fuse
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import POINTS, Asked, analysed, by_index, grid_ranks, publish
 from tests.retrieve.cases import METRICS, Case, exclusions, search
@@ -86,13 +86,11 @@ def test_best_pair(kind: str, metric: Metric) -> None:
         assert ranking_digest(*rankings) == EXPECTED[f"{kind} {metric} best pair {depth}"]
 
 
-@pytest.mark.parametrize("method", ["rrf", "wsum"])
-def test_fusion(method: Method) -> None:
+def test_fusion() -> None:
     case = make_case("tied")
     rankings = [case.search(metric, 60 + 10 * n) for n, metric in enumerate(METRICS)]
-    fusion = Fusion(rankings, len(case.queries), method)
-    digests = ranking_digest(fusion.ranking(100), fusion.ranking(20, (0.2, 0.3, 0.5)))
-    assert digests == EXPECTED[f"fusion {method}"]
+    fused = (fuse(rankings, len(case.queries), depth) for depth in (100, 20))
+    assert ranking_digest(*fused) == EXPECTED["fusion"]
 
 
 def generated_texts(count: int = 2_000) -> list[Text]:

@@ -99,10 +99,6 @@ CASES = {
     "k1": of_system("x (k1 0.9) | x (k1 1.2)", "k1=1.2, b=0.4", "k1", k1=1.2),
     "b": of_system("x (b 0.4) | x (b 0.75)", "k1=0.9, b=0.75", "b", b=0.75),
     "tuned k1": of_system("bm25", "Of several tunings the newest: bm25.", "", k1=1.2)._replace(system="bm25:tuned"),
-    "weights": of_system(
-        "wsum(a,b)", "0.7 a, 0.3 b. Of several tunings the newest", "",
-        {"method": "wsum", "weights": {"a": 0.5, "b": 0.5}}, weights={"a": 0.7, "b": 0.3},
-    ),
     "fused part": of_system(
         "rrf(a,b) (k1 0.9) | rrf(a,b) (k1 1.2)", "", "", {"parts": {"a": BM25}}, parts={"a": {**BM25, "k1": 1.2}}
     ),

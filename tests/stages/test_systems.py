@@ -42,7 +42,7 @@ NAMES = st.recursive(
     PLAIN,
     lambda inside: st.builds(
         Name,
-        st.sampled_from(("rrf", "wsum", "rerank", "mean", "ot")),
+        st.sampled_from(("rrf", "rerank", "mean", "ot")),
         st.lists(inside, max_size=3).map(tuple),
         OPTIONS,
         LABELS,
@@ -76,8 +76,7 @@ RANKED_ALONE = st.sampled_from(
     ("bm25", "bm25:tuned", "bm25:k1=1.20,b=0.75", "newest", "random:seed=7", "random:seed=13", "lsa", "lsa:dimension=8")
 )
 COMBINED = st.builds(
-    lambda method, parts: f"{method}({','.join(parts)})",
-    st.sampled_from(("rrf", "wsum")),
+    lambda parts: f"rrf({','.join(parts)})",
     st.lists(RANKED_ALONE, min_size=2, max_size=4, unique_by=lambda text: text.replace(":seed=13", "")),
 )
 
@@ -125,7 +124,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("bm25, rrf(lsa,mean(a,b)", "'rrf(lsa,mean(a,b)' must close its parenthesis"),
         ("rrf(bm25,lsa)x", "'rrf(bm25,lsa)x' must end after its parenthesis"),
         ("rrf(bm25,lsa):depth=3", "rrf(...) takes no options, got depth"),
-        ("max(lsa,lsa)", "max(lsa,lsa) combines no systems. Choose one of: rrf, wsum, rerank, mean"),
+        ("max(lsa,lsa)", "max(lsa,lsa) combines no systems. Choose one of: rrf, rerank, mean"),
         ("rff(lsa,bm25)", "combines no systems. Did you mean 'rrf'?"),
         ("bm25(lsa)", "bm25(lsa) combines no systems"),
         ("bm25:1.2", "is not a parameter. Write bm25, bm25:tuned or"),
@@ -140,7 +139,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("/nonexistent", "nonexistent"),
         ("rrf()", "fuses 0 systems"),
         ("rrf(bm25)", "fuses 1 systems"),
-        ("wsum(lsa,rrf(bm25,lsa))", "fuses what is fused already"),
+        ("rrf(lsa,rrf(bm25,lsa))", "fuses what is fused already"),
         ("rrf(bm25,no-such)", "there is no model 'no-such'"),
         ("lsa, x = rrf(bm25, a=mean(minilm, specterr))", "'specterr'"),
         ("lsa,rrf(bm25,lsa:dimensio=8)", "'dimensio'"),
@@ -185,15 +184,15 @@ def test_questions_about_names() -> None:
     assert stored_names("bm25:k1=1.20,b=0.750,rrf(bm25:b=0.75,mine=lsa)") == (
         "bm25:k1=1.2,b=0.75", "rrf(bm25:k1=0.9,b=0.75,mine)",
     )  # fmt: skip
-    text = "lsa,again=rerank(wsum(bm25:tuned,lsa),cross:a/b,3)"
-    assert [name.base for name in walk(text)] == ["lsa", "rerank", "wsum", "bm25:tuned", "lsa", "cross:a/b", "3"]
+    text = "lsa,again=rerank(rrf(bm25:tuned,lsa),cross:a/b,3)"
+    assert [name.base for name in walk(text)] == ["lsa", "rerank", "rrf", "bm25:tuned", "lsa", "cross:a/b", "3"]
     assert fused_names("rrf(bm25:k1=2,b=0.5,lsa)") == ["bm25:k1=2,b=0.5", "lsa"]
     assert fused_names("mean(a,b)") == fused_names("rrf(a,b),c") == fused_names("lsa") == fused_names("") == []
     assert encoder_names("mine=scincl,x=rrf(bm25,y=specter)") == ["scincl", "specter"]
 
 
 def test_fused_and_labelled_systems() -> None:
-    text = "rrf(bm25:k1=2,b=0.5,lsa),mine=lsa:dimension=8,rrf(bm25,mine=lsa:dimension=8),both=wsum(bm25,lsa)"
+    text = "rrf(bm25:k1=2,b=0.5,lsa),mine=lsa:dimension=8,rrf(bm25,mine=lsa:dimension=8),both=rrf(bm25,lsa)"
     rrf, mine, labelled_part, labelled = systems = parse_systems(text)
     assert (rrf.ranker, rrf.name) == ("rrf", "rrf(bm25:k1=2,b=0.5,lsa)")
     assert parse_systems(rrf.name)[0].name == rrf.name

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,8 +44,6 @@ from pipeline.studies.mdcr.lists import (
     read_lists,
 )
 
-BY_RANK = "Fuse by rank instead: rrf(...)"
-
 SCORES = "runs/benchmarks"
 """Folder of the scores of lists, separate from scores of pools, so that reports of pools omit them."""
 
@@ -78,32 +75,17 @@ def benchmark_pools(corpus: Artifact, split: str, lists: BenchmarkLists) -> list
     return [lists_pool_task(corpus, field, split, queries) for field, queries in lists.items()]
 
 
-def validation_pools(corpus: Artifact, folder: Path, test_lists: BenchmarkLists) -> dict[str, Task]:
-    """Return the task of the pool of validation queries by field; ``corpus`` has their texts."""
-    lists = read_lists(folder, "val")
-    test_queries = {query for queries in test_lists.values() for query in queries}
-    for field in test_lists:
-        if field not in lists:
-            raise InputError(f"{folder} must have validation queries of {field} for wsum, got none", BY_RANK)
-        if shared := test_queries & set(lists[field]):
-            raise InputError(f"validation queries must not be test queries, got {min(shared)} of {field}", BY_RANK)
-    validation_lists = {field: lists[field] for field in test_lists}
-    return dict(zip(test_lists, benchmark_pools(corpus, "val", validation_lists), strict=True))
-
-
 def evaluations_of_lists(
     workspace: kit.Workspace,
     corpus: Artifact,
     pools: Sequence[Task],
     systems: str,
     index: str,
-    validation: Mapping[str, Task] = MappingProxyType({}),
 ) -> list[Evaluation]:
     """Return the evaluation of each system on each pool of lists, pool by pool; rankings have every pair.
 
     Nothing is computed. ``index`` names the documents that BM25 statistics are counted on (:data:`INDEXES`).
-    ``validation`` has the pool of validation queries of each field, for weighted sums. A tuning on large pools is used
-    only by systems that name one (``bm25:tuned``).
+    A tuning on large pools is used only by systems that name one (``bm25:tuned``).
     """
     require_known(index, INDEXES, f"the index of BM25 must be of {' or '.join(INDEXES)}, got {index!r}")
     parsed = parse_systems(systems)
@@ -112,10 +94,8 @@ def evaluations_of_lists(
     tunings, evaluations = tunings_for(workspace.root, parsed), []
     for pool in pools:
         for system in parsed:
-            held_out = [validation[pool.config.field]] if system.is_weighted and validation else []
-            depth = max(task.config.longest for task in (pool, *held_out))
-            tunings_used = tunings if system.needs_tuning else ()
-            chain = Chain(corpus, depth=depth, tunings=tunings_used, validation=held_out, allow_unknown=True)
+            depth, tunings_used = pool.config.longest, tunings if system.needs_tuning else ()
+            chain = Chain(corpus, depth=depth, tunings=tunings_used, allow_unknown=True)
             (evaluation,) = chain.evaluations([pool], [system])
             ranking = evaluation.ranking
             if index != "field" and isinstance(system.ranker, Bm25):
@@ -137,12 +117,9 @@ def read_evaluation(workspace: kit.Workspace, evaluation: Evaluation) -> tuple[L
 def evaluated(workspace: kit.Workspace, recipe: Recipe) -> kit.Batches:
     """Score each system on each field; return the corpus of the benchmark's texts and the evaluations."""
     folder = Path(recipe.input)
-    made = yield [corpus_task(folder, split) for split in _splits(recipe)]
-    corpus, *held_out = made
-    lists = read_lists(folder, recipe.split)
-    validation = validation_pools(held_out[0], folder, lists) if held_out else {}
-    pools = benchmark_pools(corpus, recipe.split, lists)
-    evaluations = evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index, validation)
+    (corpus,) = yield [corpus_task(folder, recipe.split)]
+    pools = benchmark_pools(corpus, recipe.split, read_lists(folder, recipe.split))
+    evaluations = evaluations_of_lists(workspace, corpus, pools, recipe.systems, recipe.bm25_index)
     scores = yield [evaluation.scores[0] for evaluation in evaluations]
     list(scores)  # a plan ends here
     return corpus, evaluations
@@ -157,19 +134,6 @@ def evaluate_lists(workspace: kit.Workspace, recipe: Recipe) -> tuple[Artifact, 
     except StopIteration as end:
         result: tuple[Artifact, list[Evaluation]] = end.value
         return result
-
-
-def _splits(recipe: Recipe) -> list[str]:
-    """Return the scored split, and ``val`` if there are weighted sums, whose weights are chosen on it."""
-    sums = [system.name for system in parse_systems(recipe.systems) if system.is_weighted]
-    if not sums:
-        return [recipe.split]
-    if recipe.split == "val":
-        raise InputError(f"{sums[0]} has its weights from split val, so it must score split test", BY_RANK)
-    absent = [name for name in file_names("val") if not (Path(recipe.input) / name).is_file()]
-    if absent:
-        raise InputError(f"{sums[0]} has its weights from split val, got no {absent[0]} in {recipe.input}", BY_RANK)
-    return [recipe.split, "val"]
 
 
 def own_index_task(corpus: Artifact, pool: Task, counted: Sequence[Task], bm25: Bm25, depth: int) -> Task:

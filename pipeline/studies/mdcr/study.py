@@ -34,7 +34,6 @@ from pipeline.studies.kit import (
     tune_task,
 )
 from pipeline.studies.mdcr.build import BenchmarkConfig, FieldRankings, SamplingConfig, benchmark_task
-from pipeline.studies.mdcr.evaluation import BY_RANK
 from pipeline.studies.mdcr.lists import SPLITS
 
 _LICENCES = {
@@ -119,11 +118,11 @@ def benchmark(
 ) -> Generator[Sequence[Task], Any, tuple[list[FieldRankings], Task]]:
     """Tune BM25; return the rankings of both splits of each field with enough papers, and the task of the benchmark."""
     for system in parse_systems(recipe.systems):
-        message = f"systems must rank both splits, got {system.name}"
-        if system.is_weighted:
-            raise InputError(f"{message}, which has its weights from val", BY_RANK)
         if system.needs_tuning:
-            raise InputError(f"{message}, and a tuning serves test pools alone", "Write bm25 and --set=tune=true")
+            raise InputError(
+                f"systems must rank both splits, got {system.name}, and a tuning serves test pools alone",
+                "Write bm25 and --set=tune=true",
+            )
     corpus = find_corpus(workspace.root, recipe.corpus or None)
     pools, left_out = field_pools(workspace, corpus, recipe.selections)
     if not pools:

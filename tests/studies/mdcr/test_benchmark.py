@@ -227,7 +227,6 @@ def test_bm25_gives_negatives_by_the_parameters_tuned_on_val(tmp_path: Path) -> 
         ("queries=2000", "enough papers"),
         ("model_negatives=lsa", "model_negatives"),
         ("systems=bm25", "3"),
-        ("systems=bm25,lsa,wsum(bm25,lsa)", "got wsum(bm25,lsa)"),
         ("systems=bm25,lsa,rrf(bm25:tuned,lsa)", "a tuning serves test pools alone"),
         ("positive=5", "positives"),
     ],

@@ -22,7 +22,7 @@ from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, read_evaluation
-from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, Lists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import TRUE, Lists, candidates_of, read_lists
 from pipeline.studies.mdcr.scores import BY_CHANCE, OF_SYSTEMS
 from tests.builders import make_corpus, make_pool
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
@@ -36,36 +36,6 @@ from tests.studies.mdcr.conftest import (
     random_lists,
     write_split,
 )
-
-
-def test_weights_of_a_sum_are_those_of_the_validation_split(workspace: Path, tmp_path: Path) -> None:
-    """The best tenths on ``val``, by pytrec_eval on sums of scaled scores, give the figures of ``test``."""
-    folder, name = tmp_path / "both", "wsum(bm25,lsa)"
-    test = write_split(folder, "test", random_lists(1))
-    command = flags(f"eval --benchmark {folder} --model {name}")
-    assert f"{name} has its weights from split val, got no mdcr_val.json" in one_line_error(mdcr(workspace, *command))
-    val = write_split(folder, "val", random_lists(5), 100)
-    assert f"{name} has its weights from split val" in one_line_error(mdcr(workspace, *command, "--split", "val"))
-    scaled: dict[tuple[str, str], dict[str, float]] = {}
-    for split, lists in (("val", val), ("test", test)):
-        for system in ("bm25", "lsa"):
-            scores = export_scores(workspace, folder, system, tmp_path / "scores.json", "--split", split)
-            for query, by_type in (item for queries in lists.values() for item in queries.items()):
-                of_query = {f"{query}_{paper}": scores[f"{query}_{paper}"] for paper in candidates_of(by_type)}
-                least, spread = min(of_query.values()), max(of_query.values()) - min(of_query.values())
-                scaled.setdefault((split, system), {}).update({k: (v - least) / spread for k, v in of_query.items()})
-
-    def precision(split: str, lists: BenchmarkLists, weight: float) -> float:
-        bm25, lsa = scaled[split, "bm25"], scaled[split, "lsa"]
-        return by_pytrec_eval(lists, {k: weight * bm25[k] + (1 - weight) * lsa[k] for k in bm25})["AVG"]["map"]
-
-    values, shown = evaluate(workspace, folder, name), " ".join(mdcr(workspace, *command).stdout.split())
-    for field in ("Art", "Physics"):
-        best = int(np.argmax([precision("val", {field: val[field]}, n / 10) for n in range(11)])) / 10
-        assert values[field]["map"] == pytest.approx(precision("test", {field: test[field]}, best), abs=5e-7)
-        assert f"{best:g} bm25, {1 - best:g} lsa ({field})" in shown
-    write_split(folder, "val", random_lists(5))
-    assert "00000 of Art" in one_line_error(mdcr(workspace, *command))
 
 
 def corpus_of(workspace: Path) -> Artifact:
