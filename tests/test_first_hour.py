@@ -40,6 +40,7 @@ NEED_DATA = {
     "facets": "git clone ",
     "audit": "mdcr audit RESULTS/",
     "clean": "--set=training=FILE",
+    "strangers": "Build the corpus from s2orc2020",
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 

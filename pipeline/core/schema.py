@@ -49,6 +49,10 @@ INDICES = schema_of(row=pa.uint32())
 """CSR of the citation graph: ``outgoing-indptr.arrow`` (papers + 1 offsets) with ``outgoing-indices.arrow`` (cited
 rows, rising within a paper), and ``incoming-*`` for citing rows."""
 
+AUTHORS = schema_of(key=pa.uint64())
+"""Keys of the authors of all papers by one resolution (:data:`pipeline.sources.authors.RESOLUTIONS`), such as
+``full-keys.arrow`` with the offsets ``full-indptr.arrow`` (:data:`INDPTR`)."""
+
 QUERY_TEXTS = schema_of(query_id=pa.large_string(), text=pa.large_string())
 """Queries that are not papers (BEIR, TREC), sorted by query_id, ``queries.arrow`` of a corpus; given sentences are one
 a line, as in abstracts."""

@@ -13,6 +13,7 @@ from pipeline.core.progress import say
 
 CORPORA = "corpora"
 POOLS = "corpora/pools"
+AUTHORS = "corpora/authors"
 TRAINING = "corpora/training"
 VECTORS = "indexes/vectors"
 FITS = "indexes/fits"
@@ -29,7 +30,7 @@ JOBS = "runs/jobs"
 MODELS = "runs/models"
 RELEASES = "corpora/releases"
 
-ARTIFACTS = (JUDGED, SCORES, RANKINGS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, CORPORA)
+ARTIFACTS = (JUDGED, SCORES, RANKINGS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, AUTHORS, CORPORA)
 """Folders of artifacts; the inputs of an artifact are in later folders."""
 
 STORES = (VECTORS, TERMS)
@@ -46,7 +47,7 @@ def artifact_parents(root: Path) -> list[str]:
     """Return the folders that hold artifacts, below the workspace: :data:`ARTIFACTS`, with stores before pools."""
     found = [(name, store) for name in STORES for store in sorted((root / name).glob("[!.]*"))]
     stores = [f"{name}/{store.name}" for name, store in found if store.is_dir()]
-    return [*ARTIFACTS[:-2], *stores, *ARTIFACTS[-2:]]
+    return [*ARTIFACTS[:-3], *stores, *ARTIFACTS[-3:]]
 
 
 def checked_name(name: str) -> str:

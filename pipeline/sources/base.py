@@ -21,6 +21,7 @@ from pipeline.core.config import pairs
 from pipeline.core.csr import Keys
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.schema import schema_of
+from pipeline.sources.authors import Authored
 from pipeline.sources.documents import refuse_unread
 from pipeline.sources.options import MAX_TEXT, Options
 
@@ -197,6 +198,11 @@ class Release(Options, ABC):
         Those of a joined release are :class:`PaperBatch`, :class:`Abstracts` or :class:`Citations`, one kind in a part;
         if a paper has several abstracts, the first in the order of the parts is used.
         """
+
+    def authors(self, part: str) -> Iterator[Authored]:  # noqa: ARG002
+        """Yield the papers of one part with their authors; by default InputError, as no author is read."""
+        remedy = "Build the corpus from s2orc2020, s2ag, openalex or arxiv"
+        raise InputError(f"the source {self.source} has no authors", remedy)
 
     def queries(self) -> QuerySet | None:
         """Return the queries of the release, or None."""

@@ -20,6 +20,7 @@ from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say, warn
 from pipeline.core.text import plain_doi, reference_keys
+from pipeline.sources.authors import Author, Authored
 from pipeline.sources.base import find_files
 from pipeline.sources.bibtex import read_bibtex
 from pipeline.sources.documents import first_record, lines_command
@@ -316,6 +317,17 @@ class Arxiv(JsonLines):
                 "doi": next(iter(str(record.get("doi") or "").split()), None),
             }
             yield record | found
+
+    def authors(self, part: str) -> Iterator[Authored]:
+        """Yield the papers of one file with the names of their authors: last, first and suffix."""
+        for record in read_records(_Authored, Tally(self.root / part, self)):
+            names = [(*name, "", "")[:2] for name in record.authors_parsed or ()]
+            yield record.id, [Author(given, last) for last, given in names]
+
+
+class _Authored(msgspec.Struct):
+    id: str = ""
+    authors_parsed: list[list[str]] | None = None
 
 
 class _Record(msgspec.Struct):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.progress import warn
 from pipeline.sources import options
+from pipeline.sources.authors import Author, Authored
 from pipeline.sources.base import PaperBatch, check_finished, find_files
 from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
 from pipeline.sources.papers import FileRelease, Paper
@@ -29,6 +30,8 @@ _API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz
 _WORKS = "OpenAlex works"
 
 _MAX_INT32 = 2**31 - 1
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 DELETED = "W4285719527"
 """A work of the title *Deleted Work*, into which OpenAlex merges what it deletes."""
@@ -67,6 +70,20 @@ class Work(msgspec.Struct):
     is_retracted: bool | None = None
     is_paratext: bool | None = None
     is_xpac: bool | None = None
+
+
+class _Person(msgspec.Struct):
+    id: str | None = None
+    display_name: str | None = None
+
+
+class _Authorship(msgspec.Struct):
+    author: _Person | None = None
+
+
+class _Authored(msgspec.Struct):
+    id: str | None = None
+    authorships: list[_Authorship] | None = None
 
 
 @dataclass(frozen=True)
@@ -172,8 +189,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the works, except retracted ones, paratext and those of low quality."""
-        parquet = tally.path.suffix == ".parquet"
-        for work in read_rows(Work, tally, required="id") if parquet else read_records(Work, tally):
+        for work in _read(Work, tally):
             paper_id = short_id(work.id or "")
             reasons = {
                 "deleted": paper_id == DELETED,
@@ -187,6 +203,12 @@ class OpenAlex(FileRelease, options.OpenAlex):
             else:
                 tally.drop(reason, paper_id)
                 tally.withdrawn += [paper_id] * self.may_repeat
+
+    def authors(self, part: str) -> Iterator[Authored]:
+        """Yield the works of one file with the ids and names of their authors."""
+        for work in _read(_Authored, Tally(self.root / part, self)):
+            people = [authorship.author or _Person() for authorship in work.authorships or ()]
+            yield short_id(work.id or ""), [Author.of(who.display_name, short_id(who.id or "")) for who in people]
 
     def _paper(self, paper_id: str, work: Work, tally: Tally) -> Paper:
         try:
@@ -219,6 +241,10 @@ class OpenAlex(FileRelease, options.OpenAlex):
             return fields
         topic = work.primary_topic or (work.topics[0] if work.topics else None)
         return topic_fields(topic) if topic else []
+
+
+def _read(kind: type[_Struct], tally: Tally) -> Iterator[_Struct]:
+    return read_rows(kind, tally, required="id") if tally.path.suffix == ".parquet" else read_records(kind, tally)
 
 
 def short_id(address: str) -> str:

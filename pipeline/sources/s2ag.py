@@ -16,6 +16,7 @@ from pipeline.core.errors import InputError, StageError, nearest, require_known
 from pipeline.core.files import read_json
 from pipeline.core.text import id_keys, normalise
 from pipeline.sources import options
+from pipeline.sources.authors import Author, Authored
 from pipeline.sources.base import (
     BATCH_CHARS,
     BATCH_ROWS,
@@ -59,6 +60,16 @@ class _Paper(msgspec.Struct):
     year: int | None = None
     s2fieldsofstudy: list[_FieldOfStudy] | None = None
     externalids: _ExternalIds | None = None
+
+
+class _Author(msgspec.Struct):
+    authorId: str | None = None  # noqa: N815
+    name: str | None = None
+
+
+class _Authored(msgspec.Struct):
+    corpusid: int | str | None = None
+    authors: list[_Author] | None = None
 
 
 class _Abstract(msgspec.Struct):
@@ -124,8 +135,14 @@ class S2ag(FileRelease, options.S2ag):
             doi = record.externalids.DOI if record.externalids else None
             yield Paper(id=_id(record), title=record.title, year=record.year, fields=fields, doi=doi)
 
+    def authors(self, part: str) -> Iterator[Authored]:
+        """Yield the papers of one file with the ids and names of their authors."""
+        records = read_records(_Authored, Tally(self.folder / part, self)) if part.startswith("papers") else ()
+        for record in records:
+            yield _id(record), [Author.of(author.name, author.authorId or "") for author in record.authors or ()]
 
-def _id(record: _Paper | _Abstract) -> str:
+
+def _id(record: _Paper | _Abstract | _Authored) -> str:
     return "" if record.corpusid is None else str(record.corpusid)
 
 

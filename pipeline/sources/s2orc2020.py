@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pipeline.sources.authors import Author, Authored
 from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
@@ -21,6 +22,17 @@ class Record(Paper):
     inbound: set[str] | None = msgspec.field(name="inbound_citations", default=None)
 
 
+class _Name(msgspec.Struct):
+    first: str | None = None
+    middle: list[str] | None = None
+    last: str | None = None
+
+
+class _Authored(msgspec.Struct):
+    paper_id: str = ""
+    authors: list[_Name] | None = None
+
+
 @dataclass(frozen=True)
 class S2orc2020(FileRelease, Gzipped):
     """A folder of S2ORC metadata shards, gzip or plain, or one of them."""
@@ -33,3 +45,9 @@ class S2orc2020(FileRelease, Gzipped):
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records."""
         return read_records(Record, tally)
+
+    def authors(self, part: str) -> Iterator[Authored]:
+        """Yield the papers of one file with the names of their authors."""
+        for record in read_records(_Authored, Tally(self.root / part, self)):
+            names = record.authors or ()
+            yield record.paper_id, [Author(" ".join([n.first or "", *(n.middle or ())]), n.last or "") for n in names]

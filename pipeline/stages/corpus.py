@@ -157,20 +157,35 @@ def recorded_task(folder: Path) -> Task:
     Raises:
         CorruptError: the record cannot be read, or the release has moved or changed.
     """
+    found = _recorded(folder)
+    if isinstance(found, Task):
+        return found
+    raise CorruptError(
+        f"the corpus {folder} is damaged and cannot be repaired from here: {found}",
+        "Run mdcr corpus with the options it was made with and --repair",
+    )
+
+
+def release_of(folder: Path) -> Release:
+    """Return the release that a published corpus was built from; InputError if it has moved or changed."""
+    found = _recorded(folder)
+    if isinstance(found, Task):
+        task = found.inputs.get("corpus", found)  # that of a corpus without duplicates
+        if isinstance(task, Task) and isinstance(task.units, PartsOfRelease):
+            return task.units.release
+    raise InputError(f"the release of {folder.name} cannot be read again: {found}", "Build the corpus from it again")
+
+
+def _recorded(folder: Path) -> Task | str:
+    """Return the task of a published corpus from the origin in its manifest, or why there is none."""
     try:
         values = json.loads((folder / MANIFEST).read_bytes())
         task = task_of(values["provenance"]["origin"])
-        if task.name == folder.name:
-            return task
-        reason = "its release has changed"
     except InputError as error:
-        reason = f"{error.what}"
+        return error.what
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        reason = "its manifest does not say from which release it was made"
-    raise CorruptError(
-        f"the corpus {folder} is damaged and cannot be repaired from here: {reason}",
-        "Run mdcr corpus with the options it was made with and --repair",
-    )
+        return "its manifest does not say from which release it was made"
+    return task if task.name == folder.name else "its release has changed"
 
 
 @dataclass(frozen=True)

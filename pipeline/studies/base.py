@@ -100,6 +100,7 @@ STUDIES = {
     "overlap": ".overlap",
     "clean": ".clean",
     "crossover": ".crossover",
+    "strangers": ".strangers",
     "multi_format": "pipeline.train.multi_format",
 }
 """The modules of the studies, imported when one is run; a leading dot means this package."""
