@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.csr import Ints, find_sorted, offsets_of
+from pipeline.core.csr import Ints, Owners, find_sorted, offsets_of
 from pipeline.core.errors import InputError
 from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress
@@ -140,7 +140,7 @@ class Authors:
             found[paper[np.isin(author, own)]] = CLASSES.index("self")
         return classes
 
-    def _papers_of(self, authors: npt.NDArray[np.uint64], lists: Graph) -> Graph:
+    def _papers_of(self, authors: Owners, lists: Graph) -> Graph:
         """Return the papers of each of some authors, whose keys rise."""
         found = []
         for start in range(0, len(lists.indices), _SEARCHED):
