@@ -187,7 +187,7 @@ def _melted(
     filled = {"system": None, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
     absent = {"system": name}
     texts = {
-        role: pl.lit(absent.get(role)) if (head := roles[role]) is None else pl.col(head).cast(pl.String)
+        role: pl.lit(absent.get(role)) if (column := roles[role]) is None else pl.col(column).cast(pl.String)
         for role in filled
     }
     facts = frame.select(

@@ -178,7 +178,7 @@ def scores_table(frame: pl.DataFrame, baseline: str, pools: int) -> kit.Table:
     shown: kit.Columns = {
         "queries": "{items:,}", "MAP": kit.figure(),
         "lead": lambda row: None if row["difference"] is None else lead(row),
-        "p, Holm": "{p_adjusted:.4f}", "detectable": lambda row: row["detectable"] and f"{100 * row['detectable']:.1f}",
+        "p, Holm": "{p_adjusted:.4f}", "detectable": kit.figure("detectable", None, None),
     }  # fmt: skip
     return kit.table("clean", "Scores on what training data did not hold", frame, "{part}, {system}", shown, notes)
 
