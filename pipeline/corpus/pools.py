@@ -60,8 +60,8 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
         fewer = len(queries.rows) * (len(positives) + drawn_count) // ((FEW_NEGATIVES + 1) * len(positives))
         warn(
             f"pool {config.slug} has only {drawn_count / len(positives):.1f} other papers per cited paper "
-            f"({FEW_NEGATIVES} or more advised), so scores are higher than in a larger pool. Give about "
-            f"--queries={max(fewer, 1)}, a larger --size, or --min-citations=0"
+            f"({FEW_NEGATIVES} or more advised), so scores are higher than in a larger pool. Give a larger --size, "
+            f"fewer --min-citations or --{'validation-' * (config.split == 'validation')}queries={max(fewer, 1)}"
         )
     with_paper = np.flatnonzero(papers >= 0)
     query_papers = papers[with_paper].astype(np.uint32)

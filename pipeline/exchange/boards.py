@@ -44,11 +44,11 @@ METHOD = "Convert the file to a table with the columns system, item, value"
 
 _QUERY = ("query_id", "query", "qid", "topic", "topic_id", "instance", "example", "sample_id", "doc_id")
 _ROLES = {
-    "system": ("system", "label", "model", "model_name", "run", "encoder", "method"),
+    "system": ("system", "label", "model", "model_name", "run", "encoder", "method", "framework", "classifier_name"),
     "item": ("query_id", "item", *_QUERY[1:]),
-    "group": ("field", "task", "task_name", "dataset", "benchmark", "collection", "corpus"),
+    "group": ("field", "task", "task_name", "dataset", "dataset_name", "benchmark", "collection", "corpus"),
     "family": ("family", "unit", "task_type", "domain", "category"),
-    "sample": ("sample", "seed", "epoch", "repeat", "trial"),
+    "sample": ("sample", "seed", "epoch", "repeat", "trial", "fold", "iteration"),
     "metric": ("metric", "measure"),
     "value": ("value", "score", "result"),
 }
@@ -157,8 +157,7 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
         heads = {head: of for head, of in numbers.items() if not describes(head) and not of.problem}
         reading.leave_out([head for head in numbers if describes(head)], "metrics")
         values = _melted(frame, heads, found, reading, "metric")
-    elif _is_down(frame, numbers, found):
-        item = frame.columns[0]
+    elif (item := _item_down(frame, numbers, found)) is not None:
         found |= {"item": item, "group": None if found["group"] == item else found["group"]}
         known = {*of_roles, item}
         heads = {head: of for head, of in numbers.items() if head not in known and not describes(head, sums=True)}
@@ -231,8 +230,7 @@ def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.Data
         of, is_rate = (rates, True) if reading.is_rate(name) else (part, False)
         scale = scale_of(of["value"].to_numpy(), of["percent"].to_numpy(), may_exceed=is_rate)
         scale = FRACTION if metric.startswith(JUDGED) else scale
-        negative = part["value"].filter(part["value"] < 0)
-        unknown = scale == PERCENT and len(negative) and (negative == -1).all()  # -1 is written for what is unknown
+        unknown = scale == PERCENT and [*part["value"].filter(part["value"] < 0).unique()] == [-1]  # is written so
         outside += [item] if (scale == POINTS or unknown) and not reading.is_named(name) else []
         parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(name), pl.Int8)))
     if not parts:
@@ -243,8 +241,8 @@ def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.Data
     return scaled.filter(~pl.col("item").is_in(outside)) if outside else scaled
 
 
-def _is_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) -> bool:
-    """Return whether a wide table has a row an item and a column a system."""
+def _item_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) -> str | None:
+    """Return the column of items of a wide table with a row an item and a column a system, such as type, task, a, b."""
     first, has_texts = frame.columns[0], len(numbers) < len(frame.columns)
     is_index = first.strip() in ("", "index", "unnamed", "Unnamed: 0") and first in numbers and not has_texts
     named = [role for role, words in _WORDS.items() if words.search(first)]
@@ -253,7 +251,10 @@ def _is_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) ->
         named = sorted(named, key=lambda role: max((of.end() for of in _WORDS[role].finditer(before)), default=-1))[-1:]
     is_item = first in (found["item"], found["group"]) or named == ["item"]
     is_index = is_index and len({*numbers[first].values.tolist()}) == len(frame)
-    return (is_item or is_index) and not found["system"]
+    if found["system"] or is_item or is_index:
+        return None if found["system"] else first
+    item, is_named = found["item"] or found["group"], any(map(_WORDS["system"].search, frame.columns))
+    return item if item and not is_named and frame[item].n_unique() == len(frame) > frame[first].n_unique() else None
 
 
 def _across(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
@@ -297,11 +298,10 @@ def _across(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, rea
 
 def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
     """Return names of systems, of which a second one with a name is called ``name #2``."""
-    seen, names = Counter[str](), []
+    seen, names = Counter[str | None](), []
     for name in systems.cast(pl.String):
-        if name is not None:
-            seen[name] += 1
-        names.append(name if name is None or seen[name] < 2 else f"{name} #{seen[name]}")
+        seen[name] += name is not None
+        names.append(name if seen[name] < 2 else f"{name} #{seen[name]}")
     for name, count in seen.items():
         if count > 1:
             reading.note(f"{name} has {count} rows, which are called {name}, {name} #2 and so on")

@@ -146,19 +146,6 @@ def by_chance(
     return total / draws
 
 
-def above_chance(values: npt.ArrayLike, chance: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Return values standardised so that a random ranking has 0 and 1 stays 1, as Cohen's kappa is.
-
-    Args:
-        values: fractions of any shape.
-        chance: their expected values under random rankings, fractions of the same shape (:func:`by_chance`); where
-            these are 1, the result is 0.
-    """
-    expected = np.asarray(chance, np.float64)
-    gains = np.asarray(values, np.float64) - expected
-    return np.divide(gains, 1 - expected, out=np.zeros_like(gains), where=expected < 1)
-
-
 Lists = npt.NDArray[np.float64]
 """``[1, length, 2]``: row and score, or row and grade. Any uint32 row is exact in float64."""
 

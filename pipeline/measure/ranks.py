@@ -5,6 +5,7 @@ Ranks are float64 ``[3, systems]``: observed ranks, and the ends of their interv
 
 from __future__ import annotations
 
+import itertools
 import string
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -105,34 +106,42 @@ def pair_intervals(values: Floats, *, seed: int, item: object, resamples: int, l
     return ends
 
 
+MOST_LETTERS = 1_000
+"""Letters of a board, above which none are given."""
+
+
 def letters(apart: npt.NDArray[np.bool_]) -> list[str]:
     """Return the letters of systems: two systems share a letter if, and only if, they do not differ (Piepho 2004).
 
-    A letter is a maximal set of systems without a differing pair (a maximal clique; Bron and Kerbosch 1973).
+    A letter is a maximal set of systems without a differing pair (a maximal clique; Bron and Kerbosch 1973). All are
+    empty if there are more than :data:`MOST_LETTERS`.
 
     Args:
         apart: whether pairs differ, bool ``[systems, systems]``, symmetric; systems and letters are in rank order.
     """
-    systems = len(apart)
-    level = [{*np.flatnonzero(~row).tolist()} - {system} for system, row in enumerate(apart)]
-
-    def grown(group: list[int], candidates: set[int], others: set[int]) -> Iterator[list[int]]:
-        """Yield the maximal sets with ``group`` and candidates; others stand level with it, in sets yielded before."""
-        if not candidates and not others:
-            yield sorted(group)
-            return
-        pivot = max(candidates | others, key=lambda system: len(candidates & level[system]))
-        for system in candidates - level[pivot]:
-            yield from grown([*group, system], candidates & level[system], others & level[system])
-            candidates, others = candidates - {system}, others | {system}
-
-    members = sorted(grown([], set(range(systems)), set())) if systems else []
+    members = sorted(itertools.islice(_level_sets(apart), MOST_LETTERS + 1)) if len(apart) else []
+    members = members if len(members) <= MOST_LETTERS else []
     names = [string.ascii_letters[n] if n < len(string.ascii_letters) else f"[{n + 1}]" for n in range(len(members))]
-    texts = [""] * systems
+    texts = [""] * len(apart)
     for name, group in zip(names, members, strict=True):
         for system in group:
             texts[system] += name
     return texts
+
+
+def _level_sets(apart: npt.NDArray[np.bool_]) -> Iterator[list[int]]:
+    """Yield the maximal sets of systems without a differing pair, each rising."""
+    level = [{*np.flatnonzero(~row).tolist()} - {system} for system, row in enumerate(apart)]
+    left = [(list[int](), set(range(len(apart))), set[int]())]
+    while left:  # others stand level with the group, in sets that were found before
+        group, candidates, others = left.pop()
+        if not candidates and not others:
+            yield sorted(group)
+            continue
+        pivot = max(candidates | others, key=lambda system: len(candidates & level[system]))
+        for system in candidates - level[pivot]:
+            left.append(([*group, system], candidates & level[system], others & level[system]))
+            candidates, others = candidates - {system}, others | {system}
 
 
 class Standings(NamedTuple):

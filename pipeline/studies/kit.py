@@ -65,7 +65,7 @@ from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.design import USUAL, Design, corrected, estimate
 from pipeline.measure.design import Draws as Draws
-from pipeline.measure.engines import above_chance, by_chance, evaluate_all
+from pipeline.measure.engines import by_chance, evaluate_all
 from pipeline.measure.estimates import (
     ENOUGH,
     POWER,
@@ -154,7 +154,7 @@ __all__ = [
     "PoolConfig", "PoolsRecipe", "PrefilterConfig", "Progress", "Qrels", "QuerySet", "RankedRun", "Ranking", "Rankings",
     "Release", "Report", "Resources", "Role", "Row", "Scored", "Selection", "Series", "Show", "Source", "Sources",
     "Steps", "StrictTally", "Study", "Table", "Tally", "Task", "Text", "Tuning", "Typed", "VectorStore", "Workdir",
-    "Workspace", "above_chance", "all_pairs", "artifact_of", "as_csv", "as_training", "authors_task", "best",
+    "Workspace", "all_pairs", "artifact_of", "as_csv", "as_training", "authors_task", "best",
     "best_pair_score", "board", "bootstrap", "bootstrap_means", "browser", "build_corpus", "by_chance", "by_unit",
     "check_baseline", "choose_queries", "cited_until", "collection", "components", "contrasts", "convert",
     "corpus_folders", "corpus_of", "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "csfcube",

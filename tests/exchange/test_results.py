@@ -158,7 +158,17 @@ def test_a_wide_table_has_a_row_an_item_where_its_first_column_is_named_so(tmp_p
     rows = read_results([path]).values.select("system", "group", "item", "value").rows()
     assert rows == [("a", "t", "7", 0.1), ("a", "t", "8", 0.2), ("b", "t", "7", 0.3)]
     path.write_text("Task,a,b\nt,.1,.3\nu,.2,\n")
-    assert values(path) == {("a", "t", MAIN): 0.1, ("a", "u", MAIN): 0.2, ("b", "t", MAIN): 0.3}
+    expected = {("a", "t", MAIN): 0.1, ("a", "u", MAIN): 0.2, ("b", "t", MAIN): 0.3}
+    assert values(path) == expected
+    path.write_text("type,task,a,b\nbinary,t,.1,.3\nbinary,u,.2,\n")
+    assert values(path) == expected, "its tasks are no systems"
+
+
+def test_rows_of_folds_are_repetitions_of_a_system(tmp_path: Path) -> None:
+    path = tmp_path / "folds.csv"
+    path.write_text("framework,task,fold,accuracy\na,t,0,.1\na,t,1,.3\nb,t,0,.2\nb,t,1,.4\n")
+    rows = read_results([path]).values.select("system", "item", "sample", "value").rows()
+    assert rows == [("a", "t", "0", 0.1), ("a", "t", "1", 0.3), ("b", "t", "0", 0.2), ("b", "t", "1", 0.4)]
 
 
 def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def tuned(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """Return the workspace with a tuning of BM25, and a weighted sum of that."""
+    """Return the workspace with a tuning of BM25, and a fusion of that."""
     root = workspace.copy(tmp_path_factory.mktemp("tuned") / "root")
     return finished(root, workspace.corpus, [["tune", *POOL], TUNED], TUNED)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.engines import above_chance, by_chance
+from pipeline.measure.engines import by_chance
 from pipeline.measure.inputs import Qrels
 from pipeline.measure.measures import parse_measures
 from tests.measure.cases import qrels_table
@@ -31,7 +31,3 @@ def test_expected_values_are_those_of_closed_forms() -> None:
 def test_more_judgements_than_candidates_are_refused() -> None:
     with pytest.raises(InputError, match="a query has 4 candidates, fewer than are judged"):
         by_chance(Qrels.from_table(qrels_table(GRADES), 3), np.array([10, 4, 4]), parse_measures("map"), seed=1)
-
-
-def test_standardised_values() -> None:
-    assert above_chance([0.2, 1.0, 0.6, 1.0], [0.2, 0.5, 0.2, 1.0]).tolist() == pytest.approx([0, 1, 0.5, 0])

@@ -87,6 +87,12 @@ def test_letters_are_the_largest_sets_of_which_no_two_are_apart(drawn: tuple[int
     assert first == sorted(first)
 
 
+def test_boards_of_many_systems_have_letters_or_none() -> None:
+    assert letters(np.zeros((3_000, 3_000), bool)) == ["a"] * 3_000
+    matching = np.kron(np.eye(12, dtype=bool), ~np.eye(2, dtype=bool))  # 2 ** 12 sets: one of each pair
+    assert letters(matching) == [""] * 24
+
+
 def test_standings_over_benchmarks() -> None:
     first = [[1.0, 2, 3], [1, 1, 3], [2, 2, 3]]
     second = [[2.0, 1, 3], [1, 1, 1], [3, 3, 3]]

@@ -50,13 +50,6 @@ def chance_of(pool: Pool, measures: Sequence[str], seed: int) -> pl.DataFrame:
     )
 
 
-def standardised(values: pl.DataFrame, chance: pl.DataFrame) -> pl.DataFrame:
-    """Return values standardised, query by query, by those of random rankings (:func:`chance_of`)."""
-    expected = chance.select("query", "measure", expected="value")
-    joined = values.join(expected, on=["query", "measure"], how="left", maintain_order="left")
-    return joined.with_columns(value=kit.above_chance(joined["value"], joined["expected"])).drop("expected")
-
-
 def summaries(values: pl.DataFrame, folds: Mapping[str, Sequence[str]], seed: int) -> pl.DataFrame:
     """Return means with 95% intervals: of each facet and of all, over folds (if there are any) and over queries.
 

@@ -28,7 +28,6 @@ class Recipe:
     relevant: int = required("the least relevant grade")
     measures: tuple[str, ...] = required("what is scored; csfcube-*: as the authors' script computes them")
     shown: tuple[str, ...] = required("measures of the table; the last is drawn, tested, and scored by citations")
-    standardised: bool = required("true: values above those of random rankings, 0 to 1")
     seed: int = required("seed of the intervals, tests and random rankings")
 
     def __post_init__(self) -> None:
@@ -83,25 +82,23 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     judged = {facet: opened[task.id] for facet, task in zip(recipe.facets, judged_tasks, strict=True)}
     orders = {each[:3]: (opened[each.pool.id], kit.read_ranking(made[each.ranking.id])) for each in ranked}
 
-    raw = pl.concat(
+    values = pl.concat(
         scoring.values_of(made[score.id], opened[each.pool.id], each.form)
         for score, each in zip(scores, ranked, strict=True)
     )
-    values, chance = raw, pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged.values())
-    if recipe.standardised:
-        values, chance = (scoring.standardised(frame, chance) for frame in (values, chance))
+    chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged.values())
     figures = scoring.summaries(pl.concat([values, chance]), collection["folds"], recipe.seed)
     measure = recipe.shown[-1]
     pairs = analyses.paired(values, measure)
     tables = [
         *scoring.score_tables(figures, recipe.shown, judged),
-        *([] if recipe.standardised else [scoring.published_table(figures, recipe.corpus)]),
+        scoring.published_table(figures, recipe.corpus),
         scoring.difference_table(scoring.differences(values, measure, baseline, recipe.seed), measure),
         analyses.agreement_table({facet: collection["annotations"][facet] for facet in recipe.facets}),
         analyses.paired_table(pairs, measure, recipe.seed),
         analyses.collection_table(judged),
         analyses.grade_table(judged),
-        *analyses.citation_tables(judged, orders, raw, measure, recipe.relevant),
+        *analyses.citation_tables(judged, orders, values, measure, recipe.relevant),
     ]
     files = {"queries.csv": kit.as_csv(values)}
     for (system, form, facet), (pool, ranking) in orders.items():
