@@ -127,7 +127,7 @@ score eval: ## score rankings and print a table; eval: first make what is missin
 submit: ## run a command as a job of Slurm: STAGE=corpus|embed|index|search|score|eval|study|benchmark|train NODES GPUS PARTITION TIME
 jobs: ## show jobs of Slurm: state, units done, last line of each log
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
-export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors|benchmark FORMAT OUTPUT MODEL
+export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors FORMAT OUTPUT MODEL
 report show: ## write tables and plots of all scores; show: print them (WHAT=corpora, pools, ...)
 compare: ## compare systems on the same pools, two of them query by query: MODEL=bm25,scincl FIELD SIZE YEAR
 models: ## list encoders and what is on this machine (WHAT=scincl: details)

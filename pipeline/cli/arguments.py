@@ -13,7 +13,6 @@ from dataclasses import MISSING
 from typing import Any, Literal, NamedTuple
 
 from pipeline.cli.settings import (
-    BENCHMARK,
     DISPLAY,
     RUNNING,
     SYSTEMS,
@@ -131,8 +130,7 @@ _OF_CHOICE = (
 _CHOSEN = Group("which scores (default: all)", _OF_CHOICE, chooses=True, unset=True)
 _FILES = dataclasses.replace(DISPLAY["format"], kind=str, help="page, markdown, csv, latex, figures (default: all)")
 _COUNTED = _own(some(VARIOUS, "benchmarks measure output"))
-_BENCHMARK = Group("a benchmark in the MDCR layout, in place of pools (docs/mdcr.md)", BENCHMARK)
-_EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN, _BENCHMARK)
+_EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN)
 
 _Paper = Literal["mdcr", "scirepeval", "scirepeval2022", "neighbours", "csfcube"]
 
@@ -193,11 +191,11 @@ COMMANDS: Mapping[str, Command] = {
     "export": Command(
         "write pools, rankings or scores for other tools",
         "export:export",
-        (_own(settings_of(Export)), *_systems(of=("pool", "run", "vectors", "benchmark")), _STRICT),
+        (_own(settings_of(Export)), *_systems(of=("pool", "run", "vectors")), _STRICT),
         word=word(
             "what",
-            Literal["pool", "run", "scores", "vectors", "benchmark"],
-            "pool, run (rankings of --model), scores, vectors (likewise) or benchmark",
+            Literal["pool", "run", "scores", "vectors"],
+            "pool, run (rankings of --model), scores or vectors (likewise)",
         ),
     ),
     "report": Command(

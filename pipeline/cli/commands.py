@@ -57,14 +57,10 @@ def chain(options: argparse.Namespace) -> None:
 
 def score(options: argparse.Namespace) -> None:
     """Score rankings (eval: after making whatever is missing) and print the table."""
-    from pipeline.cli import study
     from pipeline.cli.results import check_display, print_reports, recalls, reports_of
     from pipeline.scores.labels import labelled
     from pipeline.scores.store import runs_of
 
-    if options.benchmark is not None:
-        study.score_benchmark(options)
-        return
     check_display(options)
     runner = read.repaired(options)
     evaluations = read.evaluations(options, runner)

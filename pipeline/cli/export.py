@@ -11,7 +11,7 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json
 from pipeline.core.artifact import published
 from pipeline.core.config import counted, file_name, folder_name
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import require_known
 from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
 from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
@@ -25,8 +25,6 @@ from pipeline.stages.tune import shown_on
 
 def export(options: argparse.Namespace) -> None:
     """Make what is missing, export it, and print the paths of the files."""
-    if options.what == "benchmark" and options.benchmark is None:
-        raise InputError("export benchmark must have --benchmark", "Give its folder")
     formats, write = _KINDS[options.what]
     options.format = options.format or next(iter(formats))
     message = f"--format must be one of {', '.join(formats)}, got {options.format!r}"
@@ -101,17 +99,6 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     yield path
 
 
-def _benchmark(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write a benchmark in the MDCR layout as one BEIR folder a field; for ``mteb`` with its tasks."""
-    from pipeline.studies.mdcr.exchange import export_folders
-
-    if options.dry_run:
-        say(f"a folder for each field of {options.benchmark} would be written to {folder}")
-        return ()
-    split = read.benchmark_split(options)
-    return export_folders(Workspace(read.runner(options)), options.benchmark, split, folder, options.format)
-
-
 def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write the vectors of each pool's papers by each encoder as a file."""
     runner = read.repaired(options)
@@ -132,5 +119,4 @@ _KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Ite
     "run": (rankings.FORMATS, _runs),
     "scores": ({**frames.FORMATS, **dict.fromkeys(("mteb", standards.EVAL_RESULTS), "")}, _scores),
     "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
-    "benchmark": (dict.fromkeys(("beir", "mteb"), ""), _benchmark),
 }

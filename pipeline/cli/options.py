@@ -71,11 +71,6 @@ def given_pools(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in SETTINGS if (value := getattr(options, name, None)) is not None}
 
 
-def benchmark_split(options: argparse.Namespace) -> str:
-    """Return the split of a benchmark in the MDCR layout: ``val`` or ``test``."""
-    return "val" if options.split == "validation" else options.split or "test"
-
-
 def evaluations(options: argparse.Namespace, runner: Runner) -> list[Evaluation]:
     """Return the evaluations of every selected system on every selected pool."""
 

@@ -112,25 +112,6 @@ class NewCorpus:
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """A benchmark in the MDCR layout, in place of pools (docs/mdcr.md)."""
-
-    benchmark: Path | None = setting(None, "folder with mdcr_SPLIT.json and mdcr_SPLIT_data.jsonl")
-    scores: Path | None = setting(
-        None, "score this score file instead of systems; needs no texts", goes_with="benchmark"
-    )
-    export_scores: Path | None = setting(
-        None, "write the scores of the one system", metavar="FILE", goes_with="benchmark"
-    )
-    bm25_index: str | None = setting(
-        None, "BM25 counts the documents of a field (default), corpus or query", goes_with="benchmark"
-    )
-
-
-BENCHMARK = settings_of(Benchmark)
-
-
-@dataclass(frozen=True)
 class Various:
     """Settings that one or two commands take."""
 
@@ -164,13 +145,12 @@ class Export:
 
     format: str | None = setting(
         None,
-        "pool: beir (default), mteb, trec or parquet; benchmark: beir (default) or mteb; "
+        "pool: beir (default), mteb, trec or parquet; "
         "run: trec (default), trec.gz, ir_metadata, json, json.gz or parquet; "
         "scores: csv (default), csv.gz, parquet, mteb or eval_results; "
         "vectors: npy (default) or parquet",
     )
     output: Path | None = setting(None, "folder for the files (default: runs/exports)")
-    benchmark: Path | None = setting(None, "benchmark: its folder in the MDCR layout (docs/mdcr.md)", of=("benchmark",))
 
 
 @dataclass(frozen=True, kw_only=True)

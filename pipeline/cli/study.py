@@ -1,4 +1,4 @@
-"""Experiments: ``mdcr study``, ``leaderboard``, ``card``, ``submission``, and ``mdcr eval --benchmark``."""
+"""Experiments: ``mdcr study``, ``leaderboard``, ``audit``, ``card`` and ``submission``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ import polars as pl
 from pipeline.api import Workspace
 from pipeline.cli import options as read
 from pipeline.cli.output import print_json, print_rows, terminal
-from pipeline.cli.settings import BENCHMARK, RUNNING
-from pipeline.cluster.settings import REQUESTS
 from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError
-from pipeline.core.files import disk_errors, resolved
 from pipeline.core.progress import say
 from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
-from pipeline.scores.tables import frame_table
-from pipeline.stages.systems import parse_systems
 from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import (
     details_of,
@@ -33,9 +28,6 @@ from pipeline.studies.recipe import (
     with_settings,
 )
 from pipeline.studies.run import check_input
-
-_OF_BENCHMARKS = {"model", "split", *BENCHMARK, *RUNNING, *REQUESTS}
-"""Options that apply to a benchmark."""
 
 
 def study(options: argparse.Namespace) -> None:
@@ -115,55 +107,6 @@ def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argpar
         say(f"{name} would be downloaded")
     if remark:
         say(remark)
-
-
-def score_benchmark(options: argparse.Namespace) -> None:
-    """Score systems, or a score file, on a benchmark and print the tables."""
-    if options.model is None and options.scores is None:
-        raise InputError("a benchmark must be scored with --model or --scores, got neither", "Name the systems")
-    if unused := sorted(options.given - _OF_BENCHMARKS):
-        spelled = unused[0].replace("_", "-")
-        raise InputError(f"a benchmark brings its queries and candidates, got --{spelled}", "Leave it out")
-    split = read.benchmark_split(options)
-    if options.scores is not None:
-        _score_file(options, split)
-        return
-    chosen = find("mdcr_eval")
-    changes = {"input": str(options.benchmark), "systems": options.model, "split": split}
-    if options.bm25_index:
-        changes["bm25_index"] = options.bm25_index
-    recipe = read_recipe(chosen.default_recipe, chosen.recipe, changes)
-    if recipe.baseline not in [system.name for system in parse_systems(recipe.systems)]:
-        recipe = dataclasses.replace(recipe, baseline="")
-    workspace = Workspace(read.runner(options))
-    if options.dry_run:
-        print_plan(workspace, chosen, recipe, options)
-        return
-    if options.export_scores is not None:
-        from pipeline.studies.mdcr.exchange import export_scores
-
-        with disk_errors(options.export_scores):
-            export_scores(workspace, recipe, options.export_scores)
-        say(f"scores: {options.export_scores}")
-    present(workspace, chosen, f"{resolved(options.benchmark).name}-{split}", recipe, options, None)
-
-
-def _score_file(options: argparse.Namespace, split: str) -> None:
-    from pipeline.studies.mdcr import exchange
-    from pipeline.studies.mdcr.lists import MEASURES, read_lists
-
-    if options.model is not None or options.export_scores is not None:
-        raise InputError(
-            "--scores cannot be combined with --model or --export-scores", "Score files or systems, not both"
-        )
-    lists = read_lists(options.benchmark, split)
-    frame = exchange.score(lists, exchange.read_scores(options.scores, lists))
-    if options.json:
-        print_json({"scores": frame.to_dicts()})
-        return
-    percent = frame.with_columns(pl.col(MEASURES) * 100)
-    notes = ["Percent: trec_eval's map, ndcg and recall_5, mean over queries; AVG: mean over fields."]
-    print(render_table(frame_table("scores", options.scores.name, percent, notes, 4), **terminal()))
 
 
 def leaderboard(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -235,11 +235,15 @@ def splits_of(path: Path, predictions: Mapping[str, Any]) -> Iterator[tuple[tupl
 
 
 def _nested(place: Path | str, numbers_of: Any) -> Iterator[Row]:
-    """Yield the entries of ``{query: {document: number}}``."""
+    """Yield the entries of ``{query: {document: number}}``, or of ``{query_document: number}``."""
     position = itertools.count(1)
     for query, numbers in _members(place, numbers_of):
         where = f"{place}: query {query!r}"
         name = id_of(query, where)
+        if isinstance(numbers, Real) and name.count("_") == 1:  # a score file of MDCR: {query_document: number}
+            query_id, document_id = name.split("_")
+            yield next(position), query_id, document_id, numbers
+            continue
         for document, number in _members(where, numbers):
             yield next(position), name, id_of(document, where), number
 

@@ -63,8 +63,7 @@ from pipeline.exchange.frames import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, plan
-from pipeline.measure.design import USUAL, Design, corrected, estimate
-from pipeline.measure.design import Draws as Draws
+from pipeline.measure.design import USUAL, Design, Draws, corrected, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
 from pipeline.measure.estimates import (
     ENOUGH,
@@ -117,19 +116,21 @@ from pipeline.sources.collection import JsonLines
 from pipeline.sources.papers import Paper, paper_batches
 from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
 from pipeline.stages.authors import authors_task
+from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
-from pipeline.stages.ranking_file import read_ranking, write_ranking
+from pipeline.stages.ranking_file import RECORDED, read_ranking, write_ranking
 from pipeline.stages.score import score_task, score_tasks
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, encoders, parse_systems
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, Bm25, System, encoders, parse_systems
 from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_names, stored_system
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Drawing, Report, Steps, Study
 from pipeline.studies.pools import Draw, own_pool, with_negatives
 from pipeline.studies.recipe import PoolsRecipe, pools_of, read_recipe
 from pipeline.studies.scored import (
+    LISTS,
     Batches,
     Scored,
     check_baseline,
@@ -143,38 +144,6 @@ from pipeline.studies.scored import (
     tuned,
 )
 from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
-
-__all__ = [
-    "ALPHA", "AVERAGE", "CLASSES", "COLOURS", "CORPORA", "DATA", "DEFAULT_B", "DEFAULT_K1", "ENOUGH", "FIELD_BIT",
-    "FIELD_MARK", "FRACTION", "INDEX", "KINDS", "MAG_FIELDS", "MAIN", "MAX_DEPTH", "MISSING", "NO_YEAR", "OMIT_DEFAULT",
-    "PERCENT", "POINTS", "POWER", "PROTOCOL", "RANKINGS", "RAW_PAPERS", "RERANKER", "SETTINGS", "TUNED", "UNKNOWN",
-    "UNTUNED", "USUAL", "Artifact", "Authors", "Batches", "Board", "Browser", "Chart", "Columns", "Corpus",
-    "CorruptError", "Count", "Counts", "Design", "Draw", "Drawing", "Draws", "Floats", "Found", "Graph", "InputError",
-    "Inputs", "InsufficientDataError", "JsonLines", "Mask", "Matrix", "Model", "Paper", "PaperBatch", "Pool",
-    "PoolConfig", "PoolsRecipe", "PrefilterConfig", "Progress", "Qrels", "QuerySet", "RankedRun", "Ranking", "Rankings",
-    "Release", "Report", "Resources", "Role", "Row", "Scored", "Selection", "Series", "Show", "Source", "Sources",
-    "Steps", "StrictTally", "Study", "Table", "Tally", "Task", "Text", "Tuning", "Typed", "VectorStore", "Workdir",
-    "Workspace", "all_pairs", "artifact_of", "as_csv", "as_training", "authors_task", "best",
-    "best_pair_score", "board", "bootstrap", "bootstrap_means", "browser", "build_corpus", "by_chance", "by_unit",
-    "check_baseline", "choose_queries", "cited_until", "collection", "components", "contrasts", "convert",
-    "corpus_folders", "corpus_of", "corpus_task", "corrected", "counted", "coverage_blocks", "crossed_mean", "csfcube",
-    "cut_note", "dense_ranking_task", "describe_gaps", "digest", "doi_key", "draw_heat", "drawable", "embed_tasks",
-    "encoders", "estimate", "evaluate", "evaluate_all", "figure", "file_name", "find_corpus", "find_files",
-    "fingerprint", "flat", "for_task", "format_count", "from_mapping", "fused_names", "gaps_of", "generator",
-    "given_json", "given_toml", "has_text", "id_keys", "in_lists", "in_our_spelling", "interval", "is_called",
-    "known_models", "label_of", "labels_of", "letters", "lines", "most_different", "named_by", "nearest", "normalise",
-    "number", "numbered", "offsets_of", "open_parquet", "open_pool", "open_rankings", "option", "own_parameters",
-    "own_pool", "pack", "paper_batches", "parameters", "parse", "parse_measures", "parse_one", "parse_systems",
-    "pip_extra", "plan", "points", "pool_tasks", "pools_of", "positions_in", "prefilter", "priorities", "published",
-    "published_figure", "published_of", "query_of", "ranks_with_ends", "read_arrow", "read_columns", "read_ranking",
-    "read_recipe", "read_records", "read_results", "readable", "readable_runs", "render_table", "report_of",
-    "require_known", "required", "resolve", "resolved", "runs_of", "same_title_form", "say", "score_task",
-    "score_tasks", "scored", "select_measures", "selection", "setting_of", "sha256", "share_of_clusters",
-    "share_of_samples", "sign_of", "simultaneous", "smallest", "spelled", "split_names", "split_sentences", "standings",
-    "stands_on", "store_of", "stored_judged", "stored_names", "stored_runs", "stored_system", "study", "summarise",
-    "table", "tall", "tfidf_similarities", "title_keys", "trainings_in", "tune_task", "tuned", "unordered", "unusual",
-    "values", "warn", "with_negatives", "with_published", "write_pool", "write_ranking", "write_rows", "write_shard",
-]  # fmt: skip
 
 
 def tfidf_similarities(queries: Iterable[Text], papers: Iterable[Text]) -> Any:

@@ -98,8 +98,6 @@ RUNS = {
 def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """``--root``, ``--quiet`` and ``--verbose`` are read for all commands at their entry."""
     read = {"root", "quiet", "verbose", "help"}
-    if command in ("score", "eval"):
-        read |= {"scores", "export_scores", "bm25_index"}  # of a benchmark: tests/studies/mdcr
     run = parsing.run
     monkeypatch.setattr(parsing, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)

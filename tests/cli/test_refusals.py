@@ -39,7 +39,7 @@ OF_WORDS = [
     ("pool Art", "mdcr pool has no use for 'Art'"),
     ("evla", "there is no command 'evla'. Did you mean 'eval'?"),
     ("export", "--what must be given. Choose pool, run"),
-    ("export colour", "--what must be pool, run, scores, vectors or benchmark, got 'colour'"),
+    ("export colour", "--what must be pool, run, scores or vectors, got 'colour'"),
     ("show pools --what corpora", "--what is given twice"),
     ("fetch s2orc", "--source must be s2ag, mteb or scirepeval, got 's2orc'"),
     ("submit", "--stage must be given"),

@@ -237,7 +237,7 @@ def test_every_option_is_tried() -> None:
         assert given <= {*CHOOSES, *SHOWS} | elsewhere | COMMON
     others = flags("corpus bm25-engine measure-engine missing-positives keep-identical-id allow-unknown run")
     others += ["validation-queries", *REQUESTS]  # tests/corpus/test_contexts.py, tests/cluster
-    others += ["brief", "resample", *flags("benchmark scores export-scores bm25-index")]  # tests/studies/mdcr
+    others += ["brief", "resample"]
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 
 

@@ -64,7 +64,6 @@ READERS: Sequence[tuple[str, str]] = [
     ("toml", "train {file}"),
     ("csv", "show table --check {file}"),
     ("key", "fetch s2ag --endpoint http://127.0.0.1:9 --api-key-file {file}"),
-    ("json", "eval --benchmark {root}/papers --scores {file}"),
     ("zip", "leaderboard --add {file}"),
     ("tsv", "audit {file}"),
 ]

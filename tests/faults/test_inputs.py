@@ -56,7 +56,7 @@ def test_a_benchmark_is_refused(tmp_path: Path, tally: Tally, name: str, content
     (folder / "mdcr_test.json").write_text(content)
     (folder / "mdcr_test_data.jsonl").write_text('{"paper_id": "9", "title": "Nine", "abstract": "Words."}\n')
     tally.count("tried")
-    refused(mdcr(root, *flags(f"eval --benchmark {folder} --model bm25 --workers 1")), said)
+    refused(mdcr(root, *flags(f"study mdcr_eval --input {folder} --model bm25 --workers 1")), said)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outer"], name
     assert not leftovers(root)
     tally.count("refused")

@@ -1,4 +1,3 @@
 """The study kit: everything that a study imports (:mod:`pipeline.studies.kit`)."""
 
 from pipeline.studies.kit import *  # noqa: F403
-from pipeline.studies.kit import __all__ as __all__

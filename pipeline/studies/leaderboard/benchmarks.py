@@ -21,7 +21,7 @@ from pipeline.studies import kit
 COMMANDS = {
     "pools": "mdcr eval --corpus {corpus}",
     "queries": "mdcr eval --corpus {corpus}",
-    "benchmark": "mdcr eval --benchmark FOLDER",
+    "benchmark": "mdcr study mdcr_eval --input FOLDER",
     "titles": "mdcr study neighbours --corpus {corpus}",
     "neighbours": "mdcr study neighbours --corpus {corpus}",
     "judged": "mdcr judge score",

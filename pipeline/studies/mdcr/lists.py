@@ -146,6 +146,12 @@ class Lists:
         run = RankedRun(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
         return kit.evaluate_all(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
 
+    def scores(self, ranking: Ranking) -> dict[str, float]:
+        """Return the scores of a ranking in the published layout, by ``queryid_candidateid``; higher is better."""
+        queries, papers = self.pool.query_ids(), self.pool.corpus.ids(ranking.row)
+        entries = zip(ranking.query.tolist(), papers, ranking.score.tolist(), strict=True)
+        return {f"{queries[query]}_{paper}": score for query, paper, score in entries}
+
     def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
         """Return the mean measures of random rankings of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
@@ -176,7 +182,7 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
         return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], types)
 
     return kit.own_pool(
-        f"{corpus.manifest.slug}-{field_name(field)}",
+        f"{corpus.manifest.slug}-{file_name(field.lower()) or 'field'}",
         build,
         {"corpus": corpus},
         own={"lists": digest(lists), "longest": max(len(candidates_of(by_type)) for by_type in lists.values())},
@@ -187,11 +193,6 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
         split="validation" if split == "val" else "test",
         drop_same_title=False,
     )
-
-
-def field_name(field: str) -> str:
-    """Return the name of a field as used in names of files and folders."""
-    return file_name(field.lower()) or "field"
 
 
 def write_lists_pool(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ import polars as pl
 
 from pipeline.studies import kit
 from pipeline.studies.kit import Floats
-from pipeline.studies.mdcr.evaluation import INDEXES, Recipe, evaluated, read_evaluation
+from pipeline.studies.mdcr.evaluation import Recipe, evaluated, read_evaluation
 from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
 
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
@@ -48,9 +49,12 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     summary = kit.summarise(scores, runs, baseline=baseline, draws=draws)
     lists_of: dict[str, Lists] = {}
     values_of: defaultdict[tuple[str, str], dict[str, Floats]] = defaultdict(dict)
+    scores_of: dict[str, dict[str, float]] = {}
     for evaluation in evaluations:
         lists, ranking = read_evaluation(workspace, evaluation)
         lists_of[lists.pool.artifact.name] = lists
+        if recipe.score_files:
+            scores_of.setdefault(evaluation.system.title, {}).update(lists.scores(ranking))
         for name in lists.types:
             values_of[evaluation.system.title, name][lists.field] = lists.values(ranking, MEASURES, {name})
     systems = list(dict.fromkeys(evaluation.system.title for evaluation in evaluations))
@@ -64,7 +68,7 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     report = kit.report_of(runs, [summary], MEASURES)
     browser = kit.browser(runs, scores, MEASURES, draws, types=typed_lists)
 
-    notes = [f"BM25 counts the documents of {INDEXES[recipe.bm25_index]}."]
+    notes = ["BM25 counts the documents of all lists of a field."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
     if short_fields := [config["field"] for config in configs if config["longest"] <= DEPTH]:
         reason = f"no list has more than {DEPTH} candidates"
@@ -75,7 +79,8 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     table = replace(table, name="fields", title=title, notes=(*table.notes, *notes), frame=fields)
     tables = [table, types_table(types, baseline), *published_table(fields)]
     sources = [corpus.name, *lists_of]
-    return replace(report, tables=tables, figures={}, parts=[*report.parts, browser], sources=sources)
+    files = {f"scores-{kit.file_name(name, kept='._')}.json": json.dumps(of) for name, of in scores_of.items()}
+    return replace(report, tables=tables, figures={}, parts=[*report.parts, browser], sources=sources, files=files)
 
 
 def typed(lists: Lists) -> kit.Typed:

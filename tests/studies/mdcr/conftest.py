@@ -12,7 +12,7 @@ import pytrec_eval
 
 from pipeline.studies.mdcr.lists import TRUE, BenchmarkLists, candidates_of
 from tests.builders import made_up_paper
-from tests.cli.run import flags, mdcr_json
+from tests.cli.run import mdcr_json
 
 MEASURES = {"map": "map", "ndcg": "ndcg", "recall_5": "recall@5"}
 TYPES = ("bm25", "graph", "random")
@@ -88,20 +88,25 @@ def by_pytrec_eval(lists: BenchmarkLists, scores: dict[str, float]) -> Values:
     return values
 
 
-def export_scores(workspace: Path, folder: Path, system: str, path: Path, *further: str) -> dict[str, float]:
-    """Return the scores that ``--export-scores`` writes of a system, by key."""
-    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model {system} --export-scores {path}"), *further)
-    scores: dict[str, float] = json.loads(path.read_text())
+def study_lists(workspace: Path, folder: Path, systems: str, *further: str) -> dict[str, Any]:
+    """Return what the study says of systems on a benchmark."""
+    command = ["study", "mdcr_eval", "--input", str(folder), "--set", "baseline=", "--model", systems]
+    return mdcr_json(workspace, *command, *further)
+
+
+def export_scores(workspace: Path, folder: Path, system: str) -> dict[str, float]:
+    """Return the score file that the study writes of a system."""
+    report = Path(study_lists(workspace, folder, system, "--set", "score_files=true")["folder"])
+    (file,) = report.glob("scores-*.json")
+    scores: dict[str, float] = json.loads(file.read_text())
+    file.unlink()
     return scores
 
 
 def evaluate(workspace: Path, folder: Path, system: str, *further: str) -> Values:
-    """Return what ``mdcr eval`` says of one system."""
+    """Return what the study says of one system."""
     values: Values = {}
-    rows: list[dict[str, Any]] = mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model {system}"), *further)[
-        "tables"
-    ]["fields"]
-    for row in rows:
+    for row in study_lists(workspace, folder, system, *further)["tables"]["fields"]:
         values.setdefault(row["field"], {})[row["measure"]] = row["value"]
     return values
 

@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 
-import pipeline as interface
 from pipeline.measure.design import Draws
 from pipeline.scores.compare import compare
-from pipeline.scores.store import runs_of, scores_of
-from pipeline.studies.mdcr import scores
-from pipeline.studies.mdcr.evaluation import evaluate_lists
+from pipeline.scores.labels import labelled
+from pipeline.scores.store import scores_of
+from pipeline.studies.kit import stored_runs
 from pipeline.studies.mdcr.lists import MEASURES, TRUE, candidates_of
-from pipeline.studies.recipe import read_recipe
 from tests.builders import made_up_paper
-from tests.cli.run import flags, mdcr_json
 from tests.scores.page.conftest import chromium, open_page, pytestmark
 from tests.scores.page.workspace import EVIL
-from tests.studies.mdcr.conftest import TYPES, random_lists
+from tests.studies.mdcr.conftest import TYPES, random_lists, study_lists
 
 __all__ = ["chromium", "pytestmark"]
 
@@ -36,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     papers = [{**made_up_paper(number), "title": f"{number} {EVIL}"} for number in range(60)]
     rows = ({name: paper[name] for name in ("paper_id", "title", "abstract")} for paper in papers)
     (folder / "mdcr_test_data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return root, folder, Path(mdcr_json(root, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["folder"])
+    return root, folder, Path(study_lists(root, folder, "bm25,lsa")["folder"])
 
 
 @pytest.fixture
@@ -109,10 +106,8 @@ def test_a_type_restricts_what_is_shown(page: Any) -> None:
 
 
 def test_a_difference_has_the_interval_of_compare(page: Any, made: tuple[Path, Path, Path]) -> None:
-    workspace = interface.open(made[0])
-    recipe = read_recipe(scores.mdcr_eval.default_recipe, scores.Recipe, {"input": str(made[1]), "systems": "bm25,lsa"})
-    runs = runs_of(workspace.runner, evaluate_lists(workspace, recipe)[1]).filter(field="Art")
-    differences = compare(scores_of(runs), "bm25", "lsa", MEASURES, Draws(seed=recipe.seed))
+    runs = labelled(stored_runs([made[0]])).filter(field="Art")
+    differences = compare(scores_of(runs), "bm25", "lsa", MEASURES, Draws(seed=13))
     for row in differences.iter_rows(named=True):
         name = {"map": "MAP", "ndcg": "NDCG", "recall@5": "R@5"}[row["measure"]]
         page.locator("select[name=measure]").select_option(label=name)

@@ -18,14 +18,13 @@ from pipeline.core.schema import RANKING
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.bm25 import bm25_ranking_task, terms_tasks
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import parse_systems
 from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, read_evaluation
-from pipeline.studies.mdcr.lists import TRUE, Lists, candidates_of, read_lists
+from pipeline.studies.mdcr.lists import TRUE, Lists, read_lists
 from pipeline.studies.mdcr.scores import BY_CHANCE, OF_SYSTEMS
-from tests.builders import make_corpus, make_pool
-from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.builders import make_corpus
+from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.studies.mdcr.conftest import (
     MEASURES,
     TYPES,
@@ -34,6 +33,7 @@ from tests.studies.mdcr.conftest import (
     evaluate,
     export_scores,
     random_lists,
+    study_lists,
     write_split,
 )
 
@@ -45,11 +45,11 @@ def corpus_of(workspace: Path) -> Artifact:
 
 def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
     """The restriction to a type equals trec_eval on lists of the positives and that type."""
-    tables = mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25,lsa"))["tables"]
+    tables = study_lists(workspace, folder, "bm25,lsa")["tables"]
     here, corpus, lists = interface.open(workspace), corpus_of(workspace), read_lists(folder, "test")
     expected: dict[tuple[str, str], list[dict[str, float]]] = {}
     pools = benchmark_pools(corpus, "test", lists)
-    for evaluation in evaluations_of_lists(here, corpus, pools, "bm25,lsa", "field"):
+    for evaluation in evaluations_of_lists(here, corpus, pools, "bm25,lsa"):
         of_field, ranking = read_evaluation(here, evaluation)
         names, papers = of_field.pool.query_ids(), of_field.pool.corpus.ids(ranking.row)
         entries = zip(ranking.query.tolist(), papers, ranking.score.tolist(), strict=True)
@@ -70,34 +70,6 @@ def test_types_are_measured_alone(workspace: Path, folder: Path) -> None:
     for row in of_systems:
         values_of_fields = [values[row["measure"]] for values in expected[row["system"], row["type"]]]
         assert row["value"] == pytest.approx(np.mean(values_of_fields), abs=5e-7)
-
-
-@pytest.mark.parametrize("index", ["query", "corpus"])
-def test_bm25_with_another_index(workspace: Path, folder: Path, index: str) -> None:
-    """It ranks as a pool of the list alone, or of all lists; candidates without a shared term are last."""
-    mdcr_json(workspace, *flags(f"eval --benchmark {folder} --model bm25 --bm25-index {index}"))
-    here, corpus, lists = interface.open(workspace), corpus_of(workspace), read_lists(folder, "test")
-    reader = Corpus(corpus)
-    every = {paper for queries in lists.values() for by_type in queries.values() for paper in candidates_of(by_type)}
-    (zebra,) = reader.rows_of(["00017"]).tolist()
-    lasts = 0
-    for evaluation in evaluations_of_lists(here, corpus, benchmark_pools(corpus, "test", lists), "bm25", index):
-        of_field, ranking = read_evaluation(here, evaluation)
-        for number, query in enumerate(of_field.pool.query_ids()):
-            listed = candidates_of(lists[of_field.field][query])
-            among = sorted(listed if index == "query" else every)
-            options: dict[str, Any] = {"slug": "alone", "field": "Art", "sample": 1, "split": "test"}
-            alone = make_pool(workspace, corpus, [query], among, qrels=[], **options)
-            task = bm25_ranking_task(corpus, alone, terms_tasks(corpus, alone), k1=0.9, b=0.4, depth=100)
-            expected, rows = read_ranking(here.runner.make(task)), reader.rows_of(sorted(listed))
-            kept, of_query = np.isin(expected.row, rows), ranking.query == number
-            found, count = ranking.row[of_query].tolist(), int(kept.sum())
-            assert found[:count] == expected.row[kept].tolist()
-            assert ranking.score[of_query][:count].tolist() == expected.score[kept].tolist()
-            assert found[count:] == sorted(found[count:], reverse=True)
-            assert set(found) == set(rows)
-            lasts += zebra in found[count:]
-    assert lasts
 
 
 @pytest.mark.parametrize(
@@ -136,11 +108,11 @@ def test_recall_of_lists_that_fit_in_five_is_scored(workspace: Path, tmp_path: P
     for by_type in lists["Art"].values():
         by_type.update(bm25=[], graph=[], random=by_type["random"][: longest - 1], true=by_type[TRUE][:1])
     write_split(folder, "test", lists)
-    expected = by_pytrec_eval(lists, export_scores(workspace, folder, system, tmp_path / "scores.json"))
+    expected = by_pytrec_eval(lists, export_scores(workspace, folder, system))
     assert evaluate(workspace, folder, system) == close(expected)
     assert expected["Art"]["recall@5"] == 1
-    shown = mdcr(workspace, *flags(f"eval --benchmark {folder} --model {system}")).stdout
-    assert "recall@5 is 1 by construction in Art" in " ".join(shown.split())
+    (report,) = (workspace / "runs" / "reports").glob("mdcr_eval/fields.md")
+    assert "recall@5 is 1 by construction in Art" in report.read_text()
 
 
 def test_the_corpus_of_a_study_has_a_name(folder: Path, tmp_path: Path) -> None:
