@@ -64,7 +64,7 @@ class Form(NamedTuple):
 
 
 Row = tuple[int, str, str, Any]
-"""Line, row or position from 1, query id, document id, and the number as it was read."""
+"""Line, row or position from 1 (0 in an object), query id, document id, and the number as it was read."""
 
 
 class Triples(NamedTuple):
@@ -158,10 +158,8 @@ def _opened(path: Path, form: Form, memory: float) -> Triples:
 def _check_size(path: Path, form: Form, sizes: Iterable[float], memory: float) -> None:
     """Raise InputError once the memory that a file needs exceeds ``memory``."""
     if memory < math.inf and any(needed > memory for needed in itertools.accumulate(sizes)):
-        raise InputError(
-            f"the {form.name} {path} needs more than {memory / 2**20:,.0f} MiB of memory",
-            f"Give the command more with --memory, or divide the {form.name} by queries",
-        )
+        what = f"the {form.name} {path} needs more than {memory / 2**20:,.0f} MiB of memory"
+        raise InputError(what, f"Give the command more with --memory, or divide the {form.name} by queries")
 
 
 def _text(path: Path, form: Form, *, is_table: bool) -> Triples:
@@ -236,16 +234,14 @@ def splits_of(path: Path, predictions: Mapping[str, Any]) -> Iterator[tuple[tupl
 
 def _nested(place: Path | str, numbers_of: Any) -> Iterator[Row]:
     """Yield the entries of ``{query: {document: number}}``, or of ``{query_document: number}``."""
-    position = itertools.count(1)
     for query, numbers in _members(place, numbers_of):
         where = f"{place}: query {query!r}"
         name = id_of(query, where)
-        if isinstance(numbers, Real) and name.count("_") == 1:  # a score file of MDCR: {query_document: number}
-            query_id, document_id = name.split("_")
-            yield next(position), query_id, document_id, numbers
-            continue
+        if isinstance(numbers, Real) and name.count("_") == 1:  # a score file of MDCR
+            name, document = name.split("_")
+            numbers = {document: numbers}
         for document, number in _members(where, numbers):
-            yield next(position), name, id_of(document, where), number
+            yield 0, name, id_of(document, where), number
 
 
 def _members(place: Path | str, value: Any) -> Iterable[tuple[Any, Any]]:
