@@ -192,12 +192,3 @@ def test_a_file_without_contexts_is_refused(workspace: Path) -> None:
     (workspace / "none.jsonl").write_text('{"context": "x"}\n')
     command = ["corpus", "--source", "jsonl", "--input", str(workspace / "papers"), "--contexts"]
     assert "must hold a context" in one_line_error(mdcr(workspace, *command, str(workspace / "none.jsonl")))
-
-
-def test_the_leakage_audit_takes_contexts_and_a_strict_split(workspace: Path) -> None:
-    recipe = "corpus=cited; fields=dataset; sizes=18; year=2019; queries=4; samples=1; depth=30; training=[]; own={}"
-    command = ["study", "large_scale", "--model", "bm25,lsa", "--set", f"{recipe}; baseline=bm25; trained_until=2018"]
-    rows = mdcr_json(workspace, *command)["tables"]["leakage"]
-    shares = {row["column"]: float(row["value"]) for row in rows}
-    assert (shares["queries up to 2018"], shares["positives up to 2018"]) == (0, 0)
-    assert {"positives younger", "positives alike", "queries with an alike hit"} <= shares.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
@@ -82,3 +83,29 @@ def tables(
                 f"table-{number}{suffix}", title, of_measure, "{field}", kit.figure(), notes,
                 rows=rows, across="{system}", last=[kit.AVERAGE],
             )  # fmt: skip
+
+
+def training(found: kit.Scored, pools: pl.DataFrame, trained: kit.Mask) -> kit.Table:
+    """Return the papers of training lists by field, and the number of queries left out (section 4.2 of the paper).
+
+    ``trained`` are the papers of the lists, bool ``[papers of the corpus]``; a paper of several fields counts in each.
+    """
+    opened = {field or "dataset": found.pool(pool) for pool, field in pools.select("pool", "field").iter_rows()}
+    masks = next(iter(opened.values())).corpus.attributes["fields"][trained]
+    counts = {
+        field: int(np.count_nonzero(masks >> np.uint32(kit.FIELD_BIT[field]) & np.uint32(1)))
+        for field in kit.MAG_FIELDS
+    }
+    rows = [(field, count, 100 * count / max(len(masks), 1)) for field, count in counts.items() if count]
+    frame = pl.DataFrame(rows, {"field": pl.String, "papers": pl.Int64, "share in %": pl.Float64}, orient="row")
+    left_out = []
+    for field, pool in opened.items():
+        counts_of_pool = pool.artifact.manifest.counts
+        eligible = counts_of_pool["eligible_queries"] + counts_of_pool["excluded_queries"]
+        left_out.append(f"{field} {counts_of_pool['excluded_queries']:,} of {eligible:,}")
+    notes = [
+        f"Papers of the training lists that the corpus has: {len(masks):,}.",
+        f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
+    ]
+    columns = {"papers": "{papers:,}", "share in %": "{share in %:.1f}"}
+    return kit.table("training", "Training queries by field", frame, "{field}", columns, notes)

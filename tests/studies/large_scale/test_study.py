@@ -38,10 +38,9 @@ positives = "corpus"
 systems = "bm25:k1=0.9,b=0.4,lsa"
 baseline = "bm25"
 depth = 100
-training = []
 own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all"], queries = "5" } }
 """
-TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves", "recall-by-depth", "leakage")}
+TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves")}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,6 @@ def test_training_queries_are_left_out_and_counted_by_field(root: Path, recipe: 
     small = f'fields=dataset,Medicine;exclude=["{lists}"];own={{Medicine={{sizes=["all"],queries="5"}}}};sizes=["1k"]'
     found = mdcr_json(root, *recipe, "--set", small)
     assert {"table-1", "table-1-medicine"} <= set(found["tables"])
-    assert {row["column"] for row in found["tables"]["recall-by-depth"]} == {"1", "5", "10", "20", "30", "50", "100"}
     table = (Path(found["folder"]) / "training.md").read_text()
     assert "Papers of the training lists that the corpus has: 40." in table
     assert re.search(r"Queries left out of those that may be drawn: dataset [1-9]\d* of \d+; Medicine ", table)
@@ -74,9 +72,6 @@ def test_training_queries_are_left_out_and_counted_by_field(root: Path, recipe: 
         field: int(np.count_nonzero(masks >> np.uint32(bit) & np.uint32(1))) for field, bit in FIELD_BIT.items()
     }
     assert {row["field"]: int(row["papers"]) for row in rows} == {field: n for field, n in expected.items() if n}
-    leakage = (Path(found["folder"]) / "leakage.md").read_text()
-    assert "queries trained on" in leakage
-    assert "not audited" not in leakage
 
 
 def test_it_writes_every_table_and_figure(found: Any) -> None:
@@ -84,11 +79,11 @@ def test_it_writes_every_table_and_figure(found: Any) -> None:
     folder = Path(found["folder"])
     written = {path.name for path in folder.iterdir()}
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
-    assert {"recall-by-depth-fields.svg", "curves-dataset.svg", "sizes-dataset-map.svg", "study.json"} <= written
+    assert {"curves-dataset.svg", "sizes-dataset-map.svg", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     page = (folder / "index.html").read_text()
     headings = re.findall("<h2>(.*?)</h2>", page)
-    assert {"MAP against pool size", "Recall against depth"} <= set(headings)
+    assert "MAP against pool size" in headings
     charted = [place for place, part in enumerate(re.split("<h2>", page)[1:]) if '<div data-chart="' in part]
     assert charted == list(range(len(charted)))
     assert re.findall('aria-label="(Charts|Tables|Browse)"', page) == ["Charts", "Tables", "Browse"]
@@ -116,8 +111,7 @@ def test_a_new_system_or_pool_makes_what_is_new_alone(root: Path, recipe: list[s
     plan = {row["stage"]: row["make"] for row in mdcr_json(root, *fused, "--dry-run")["plan"]}
     pools = 2 * 2 + 1 + 2
     assert plan == {"search": pools, "score": pools}
-    tables = mdcr_json(root, *fused)["tables"]
-    assert {row["column"] for row in tables["fusion"]} == {"MAP", "gain over the best part", "best part of each query"}
+    mdcr_json(root, *fused)
     larger = [*recipe, "--set", 'sizes=["900","1200","1300","all"]']
     plan = {row["stage"]: row["make"] for row in mdcr_json(root, *larger, "--dry-run")["plan"]}
     assert (plan["pool"], plan["search"], plan["score"]) == (2, 4, 4)
@@ -150,7 +144,6 @@ def test_a_killed_study_goes_on(tiny: Path, tmp_path: Path, recipe: list[str], r
         ("fields=Medicin", "Medicin"),
         ("own={Art={queries='3'}}", "Art"),
         ("own={Medicine={querys='3'}}", "querys"),
-        ('training=["absent.txt"]', "absent.txt"),
         ("fields=", "'Medicine' has settings, but is not studied"),
     ],
 )
