@@ -11,7 +11,7 @@ LINES = {
     ".": 484,
     "cli": 3_159,
     "train": 2_262,
-    "studies": 9_311,
+    "studies": 9_089,
     "cluster": 560,
     "scores": 5_194,
     "stages": 3_815,
