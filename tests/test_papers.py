@@ -118,10 +118,11 @@ def test_nothing_at_hand_is_said(tmp_path: Path) -> None:
     assert f"needs scirepeval: {listed().needs['scirepeval']}" in said.stderr
 
 
-def test_what_is_at_hand_runs_without_encoders_that_are_not(tmp_path: Path) -> None:
+def test_what_has_its_data_runs_and_the_rest_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "mdcr").mkdir()
     said = mdcr(tmp_path, "reproduce", "mdcr", "--input", str(tmp_path), "--dry-run").stderr
-    assert re.search(rf"^C: mdcr study mdcr_eval --input {tmp_path}/mdcr --set=systems=bm25 ", said, re.MULTILINE)
-    assert "without scibert (weights of allenai/scibert_scivocab_uncased)" in said
-    assert "A skipped: mdcr study large_scale" in said
-    assert "1 of 5 commands would run" in said
+    assert re.search(rf"^C: mdcr study mdcr_eval --input {tmp_path}/mdcr ", said, re.MULTILINE)
+    assert "D skipped: mdcr study scirepeval" in said
+    failed = mdcr(tmp_path, "reproduce", "mdcr", "--input", str(tmp_path))
+    assert failed.returncode == 1
+    assert "C failed: " in failed.stderr

@@ -38,7 +38,6 @@ Settings = Mapping[str, Setting]
 
 _ALL = "memory workers device repair dry_run verbose json"
 _ON_CPU = "memory workers repair dry_run verbose json"
-_READING = "memory workers device json"
 
 
 def word(name: str, kind: Any, help_text: str = "", *, required: bool = True, metavar: str = "") -> Setting:
@@ -119,7 +118,7 @@ _SCORED = (*_systems(" ".join(name for name in RANKED if name != "allow_unknown"
 _SHOWN = Group("how scores are shown", some(DISPLAY, of=("last", "table")))
 _OF_CHOICE = (
     some(CHOICE, but="corpus", of=("table",))
-    | some(CHOICE, "corpus", of=("table", "pools", "corpora", "corpus", "vectors"))
+    | some(CHOICE, "corpus", of=("table", "pools", "corpora", "corpus"))
     | {
         name: dataclasses.replace(
             known, help=known.help.partition(" (default")[0], default=known.default if known.is_flag else None
@@ -208,12 +207,12 @@ COMMANDS: Mapping[str, Command] = {
         "print scores, corpora, pools or artifacts",
         "show:show",
         (_own(some(VARIOUS, "check tolerance")), _CHOSEN, _SHOWN),
-        _READING,
+        "json",
         word(
             "what",
-            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "vectors", "fields", "measures"],
+            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "fields", "measures"],
             "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts, "
-            "vectors, fields or measures",
+            "fields or measures",
             required=False,
         ),
     ),
@@ -304,7 +303,7 @@ COMMANDS: Mapping[str, Command] = {
         word("paper", _Paper, required=False),
     ),
     "reproduce": Command(
-        "run every command of a paper for which data and encoders are present; list what the rest need",
+        "run every command of a paper for which the data are present; list what the rest need",
         "papers:reproduce",
         (_own(settings_of(Reproduce)),),
         "memory workers device dry_run",

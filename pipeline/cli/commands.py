@@ -17,7 +17,7 @@ from pipeline.core.workspace import POOLS, find_corpus, name_corpus
 from pipeline.scores.notes import gap_in_abstracts
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import grid
-from pipeline.stages.tune import Grid, Tuning, served, tune_tasks
+from pipeline.stages.tune import Grid, Tuning, tune_tasks
 
 
 def corpus(options: argparse.Namespace) -> None:
@@ -79,7 +79,7 @@ def tune(options: argparse.Namespace) -> None:
     corpus = find_corpus(runner.root, options.corpus)
     artifacts = read.make(runner, tune_tasks(corpus, read.selection(options)), options, stores=True)
     if options.json and not options.dry_run:
-        print_json({"tunings": [_tuning_record(runner.root, artifact) for artifact in artifacts]})
+        print_json({"tunings": [_tuning_record(artifact) for artifact in artifacts]})
         return
     for artifact in artifacts:
         _show_grid(runner.root, artifact)
@@ -90,8 +90,7 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     gain = f"{100 * (counts['map'] - counts['map_untuned']):+.2f} over k1=0.9, b=0.4, on the queries that chose it"
     note = (
         f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({gain}); "
-        f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}. "
-        f"{_serves(root, artifact)}"
+        f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}."
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
         note += " It is at the edge of the grid: values outside it may be better."
@@ -106,20 +105,7 @@ def _show_grid(root: Path, artifact: Artifact) -> None:
     print(render_table(grid("grid", title, "k1 \\ b", cells, [note])))
 
 
-def _serves(root: Path, artifact: Artifact) -> str:
-    """Return the sentence that says which pools a tuning serves."""
-    (sizes, pools), settings = served(root, artifact), artifact.manifest.config["pool"]
-    texts = ["any size without a tuning" if size == "other" else f"size {size}" for size in sizes]
-    if not texts:
-        return "bm25 uses another tuning of this size, one with more queries or grid points."
-    here = f" ({', '.join(pools)})" if pools else ""
-    return (
-        f"bm25 uses these values in test pools of {' or '.join(texts)} with the same corpus, field, year, seed and "
-        f"rules, and at most {counted(settings['queries'], 'query')}{here}."
-    )
-
-
-def _tuning_record(root: Path, artifact: Artifact) -> dict[str, Any]:
+def _tuning_record(artifact: Artifact) -> dict[str, Any]:
     tried, pool = Grid.of(artifact), artifact.manifest.config["pool"]
     points = {"k1": tried.k1.tolist(), "b": tried.b.tolist(), "map": tried.values.tolist()}
-    return {**as_record(artifact), "pool": pool, "serves": served(root, artifact)[1], "grid": points}
+    return {**as_record(artifact), "pool": pool, "grid": points}

@@ -10,8 +10,6 @@ from pipeline.core.errors import require_known
 from pipeline.encode import known
 from pipeline.scores.tables import Column, Table
 
-_HEADLINES = ("dataset-200k", "fields", "benchmark", "scirepeval", "scifact")
-
 
 def models(options: argparse.Namespace) -> None:
     """List the encoders, or show the details of one."""
@@ -26,16 +24,12 @@ def models(options: argparse.Namespace) -> None:
 
 
 def _row(encoder: known.KnownModel) -> dict[str, str]:
-    """Return the row of an encoder, with one published figure of each main experiment."""
-    published = encoder.published.items()
-    figures = [next((item for item in published if item[0].startswith(f"{name}.")), None) for name in _HEADLINES]
     return {
         "model": encoder.name,
         "here": "yes" if encoder.available else "no",
         "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
         "revision": encoder.revision[:12] or "-",
         "licence": encoder.licence or "-",
-        "published": ", ".join(f"{figure[0]} {known.as_printed(figure[1])}" for figure in figures if figure) or "-",
     }
 
 

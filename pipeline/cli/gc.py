@@ -6,160 +6,99 @@ import argparse
 import fcntl
 import shutil
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.cluster.jobs import Jobs
-from pipeline.core.artifact import Artifact, published, readable
+from pipeline.core.artifact import published, readable
 from pipeline.core.config import SHORT_ID, counted
 from pipeline.core.errors import InputError
-from pipeline.core.files import abandoned
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
-from pipeline.core.workspace import (
-    ARTIFACTS,
-    CORPORA,
-    MODELS,
-    STORES,
-    WRITTEN,
-    artifact_parents,
-    corpus_names,
-    find_corpus,
-)
+from pipeline.core.workspace import ARTIFACTS, CORPORA, MODELS, STORES, artifact_parents, corpus_names, find_corpus
 
-UNTOUCHED_DAYS = 1.0
-"""Days without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
+UNTOUCHED_SECONDS = 86_400
+"""Time without a change after which unfinished work counts as abandoned, and a corpus without a name as not needed.
 
 Jobs on other machines hold no lock, and a command that was stopped names its corpus when it is run again.
 """
 
 
-@dataclass(frozen=True)
-class Unused:
-    """A folder or file that can be removed, and the reason."""
-
-    path: Path
-    why: str
-
-    @property
-    def bytes(self) -> int:
-        """Size of its files."""
-        within = [self.path, *self.path.rglob("*")]
-        return sum(file.stat().st_size for file in within if file.is_file() and not file.is_symlink())
-
-
 def gc(options: argparse.Namespace) -> None:
     """List the folders that no named corpus needs and what killed processes left, or remove them."""
     root = read.runner(options).root
-    folders = unused(root)
+    folders = dict(unused(root))
     if options.delete:
         _check_idle(root)
     rows = [
-        {"path": str(folder.path.relative_to(root)), "MB": round(folder.bytes / 1e6, 1), "why": folder.why}
-        for folder in folders
+        {"path": str(folder.relative_to(root)), "MB": round(_bytes(folder) / 1e6, 1), "why": why}
+        for folder, why in folders.items()
     ]
-    size = sum(folder.bytes for folder in folders) / 1e6
     for folder in folders if options.delete else ():
-        _remove(folder.path)
+        (folder / MANIFEST).unlink(missing_ok=True)  # first: a folder that is removed in part is not published
+        shutil.rmtree(folder)
+        if folder.parent.parent.name in ("vectors", "terms") and not any(folder.parent.iterdir()):
+            folder.parent.rmdir()
     if folders or options.json:
         print_rows("unused", rows, options)
     if folders:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{counted(len(folders), 'entry')}, {size:,.1f} MB {action}")
+        say(f"{counted(len(folders), 'entry')}, {sum(row['MB'] for row in rows):,.1f} MB {action}")
     else:
         say("Nothing to remove. Unnamed corpora and unfinished work are kept for a day.")
 
 
-def unused(root: Path) -> list[Unused]:
-    """Return the folders that no named corpus needs, and what killed processes left; inputs of an artifact follow it.
+def unused(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the folders that no named corpus needs with the reason: artifacts, then what killed processes left.
 
-    An artifact is kept if (1) its corpus has a name, is an input of a corpus with a name, or was made within a day; (2)
-    its pool and (for scores) its ranking are kept; and (3) no newer version replaces it. Artifacts with damaged
-    manifests are kept for ``--repair``.
+    A corpus is kept if it has a name, is an input of a corpus with a name, or was made within a day; another artifact
+    if its corpus, its pool and (for scores) its ranking are kept. Damaged artifacts are kept for ``--repair``.
     """
     parents = artifact_parents(root)
-    artifacts = [(parent, artifact) for parent in parents for artifact in published(root / parent)]
-    short_ids = {folder.name[-SHORT_ID:] for parent in parents for folder in _folders(root / parent)}
-    corpora = _needed_corpora(root, {artifact.id: artifact for _, artifact in artifacts})
-    newest = Counter[str]()
-    for _, artifact in artifacts:
-        newest[_version_key(artifact)] = max(newest[_version_key(artifact)], artifact.manifest.stage_version)
-    reasons: dict[str, str] = {}
-    for parent, artifact in reversed(artifacts):  # inputs first
-        why = _reason(artifact, parent, corpora, short_ids, reasons)
-        if not why and artifact.manifest.stage_version < newest[_version_key(artifact)]:
-            why = f"version {newest[_version_key(artifact)]} replaces it"
-        if why:
-            reasons[artifact.id] = why
-    unfinished = [path for parent in (*parents, MODELS) for path in _unfinished(root / parent)]
-    written = [folder for room in WRITTEN for folder in (root / room, *sorted((root / room).glob("[!.]*/")))]
-    return [
-        *(
-            Unused(artifact.path, reasons[artifact.id])
-            for _, artifact in artifacts
-            if artifact.id in reasons and not artifact.path.is_symlink()
-        ),
-        *(Unused(path, "unfinished, untouched for a day") for path in unfinished),
-        *(Unused(path, "left by a process that was killed") for folder in written for path in abandoned(folder)),
-    ]
+    short_ids = {folder.name[-SHORT_ID:] for parent in parents for folder in (root / parent).glob("[!.]*/")}
+    corpora, gone = _needed_corpora(root), set[str]()
+    for parent in reversed(parents):  # inputs first
+        for artifact in published(root / parent):
+            inputs = {name: identity[:SHORT_ID] for name, identity in artifact.manifest.inputs.items()}
+            names = ("corpus",) if parent.startswith(STORES) else ("corpus", "pool", "ranking")
+            lacks = [name for name in names if name in inputs and inputs[name] not in short_ids - gone]
+            if parent == CORPORA:
+                lacks = [] if artifact.id[:SHORT_ID] in corpora else ["name"]
+            gone |= {artifact.id[:SHORT_ID]} if lacks else set()
+            if lacks and not artifact.path.is_symlink():
+                why = "its corpus has no name" if lacks == ["name"] else f"its {lacks[0]} was removed or is about to be"
+                yield artifact.path, why
+    works = (path for parent in (*parents, MODELS) for path in sorted((root / parent).glob(".*")))
+    for folder in (work for work in works if work.suffix in (".partial", ".repair")):
+        newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
+        if not _recent(newest) and not _held(folder.with_suffix(".lock")):
+            yield folder, "unfinished, untouched for a day"
 
 
-def _reason(artifact: Artifact, parent: str, corpora: set[str], short_ids: set[str], reasons: Mapping[str, str]) -> str:
-    """Return the reason for removing an artifact; empty: it is kept.
-
-    ``short_ids`` are those of all folders, even with damaged manifests; ``reasons`` those of the inputs to be removed.
-    """
-    inputs = artifact.manifest.inputs
-    if parent == CORPORA:
-        return "" if artifact.id[:SHORT_ID] in corpora else "its corpus has no name"
-    if "corpus" in inputs and inputs["corpus"][:SHORT_ID] in short_ids - corpora:
-        return "its corpus has no name"
-    for name in ("corpus",) if parent.startswith(STORES) else ("corpus", "pool", "ranking"):
-        if name in inputs and (inputs[name] in reasons or inputs[name][:SHORT_ID] not in short_ids):
-            return f"its {name} was removed or is about to be"
-    return ""
-
-
-def _needed_corpora(root: Path, artifacts: Mapping[str, Artifact]) -> set[str]:
+def _needed_corpora(root: Path) -> set[str]:
     """Return the short ids of the corpora with a name or made within a day, and of those they were made from."""
-    named, needed = corpus_names(root), set[str]()
+    corpora, named = {artifact.id: artifact for artifact in published(root / CORPORA)}, corpus_names(root)
     to_visit = list(readable(named, partial(find_corpus, root)))
     if len(to_visit) < len(named):  # what an unreadable corpus was made from is unknown
-        needed |= {folder.name[-SHORT_ID:] for folder in _folders(root / CORPORA)}
-    to_visit += [corpus for corpus in published(root / CORPORA) if _recent((corpus.path / MANIFEST).stat().st_mtime)]
+        to_visit += corpora.values()
+    to_visit += [corpus for corpus in corpora.values() if _recent((corpus.path / MANIFEST).stat().st_mtime)]
+    needed = set[str]()
     while to_visit:
         corpus = to_visit.pop()
         needed.add(corpus.id[:SHORT_ID])
-        to_visit += [artifacts[identity] for identity in corpus.manifest.inputs.values() if identity in artifacts]
+        to_visit += [corpora[identity] for identity in corpus.manifest.inputs.values() if identity in corpora]
     return needed
 
 
-def _version_key(artifact: Artifact) -> str:
-    manifest = artifact.manifest
-    return repr((manifest.stage, sorted(manifest.inputs.items()), manifest.config))
-
-
-def _folders(parent: Path) -> list[Path]:
-    return sorted(folder for folder in parent.glob("[!.]*") if folder.is_dir())
-
-
-def _unfinished(parent: Path) -> Iterator[Path]:
-    """Yield the folders of unfinished work that no process holds and that did not change for a day."""
-    for suffix in ("partial", "repair"):
-        for folder in sorted(parent.glob(f".*.{suffix}")):
-            newest = max(path.stat().st_mtime for path in (folder, *folder.rglob("*")))
-            lock = folder.with_name(f"{folder.name.removesuffix(suffix)}lock")
-            if not _recent(newest) and not _held(lock):
-                yield folder
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def _recent(time_of_change: float) -> bool:
-    return time_of_change >= time.time() - UNTOUCHED_DAYS * 86_400
+    return time_of_change >= time.time() - UNTOUCHED_SECONDS
 
 
 def _held(lock: Path) -> bool:
@@ -184,14 +123,3 @@ def _check_idle(root: Path) -> None:
     for jobs in map(Jobs.opened, Jobs.records(root)):
         if jobs.alive():
             raise InputError(f"jobs of {jobs.folder.name} are not done yet", "See mdcr jobs, or scancel them")
-
-
-def _remove(path: Path) -> None:
-    """Remove a folder or file, a manifest first, so that a partly removed artifact does not count as published."""
-    if not path.is_dir() or path.is_symlink():
-        path.unlink(missing_ok=True)
-        return
-    (path / MANIFEST).unlink(missing_ok=True)
-    shutil.rmtree(path)
-    if path.parent.parent.name in ("vectors", "terms") and not any(path.parent.iterdir()):
-        path.parent.rmdir()

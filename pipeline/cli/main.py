@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, InsufficientDataError, MdcrError
+from pipeline.core.errors import DriftError, InputError, MdcrError
 
 UNEXPECTED = 70
 
@@ -67,7 +67,7 @@ def _run(words: list[str]) -> None:
         from pipeline.core.install import load_plugins
 
         load_plugins()  # before options are declared: plug-ins add sources
-    from pipeline.cli.parsers import Parser, command_with, read, run
+    from pipeline.cli.parsers import read, run
 
     if words[:1] == ["--from-make"] and words[1:2]:
         from pipeline.cli.variables import with_variables
@@ -84,12 +84,7 @@ def _run(words: list[str]) -> None:
     with disk_errors(options.root):
         if options.root.exists() and not options.root.is_dir():
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")
-        try:
-            run(options)
-        except InsufficientDataError as error:
-            if all(f"--{name}" in Parser(options.command).options for name in error.instead):
-                error.command = command_with(words, error.instead)
-            raise
+        run(options)
 
 
 def _flush() -> OSError | None:

@@ -6,9 +6,8 @@ import argparse
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -16,15 +15,11 @@ import msgspec
 from pipeline.cli import parsers
 from pipeline.cli.arguments import running
 from pipeline.cli.output import print_json, print_rows
-from pipeline.cli.study import read_chosen
-from pipeline.core.errors import InputError, MdcrError, StageError
+from pipeline.core.errors import MdcrError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.settings import marked
-from pipeline.core.workspace import REPORTS, corpus_names
+from pipeline.core.workspace import REPORTS
 from pipeline.data import DATA
-from pipeline.encode import hub, names, registry
-from pipeline.studies.scirepeval.steps import multi_format
 
 _FOLDER = r"(?<![\w/])/data/([\w-]+)"
 _WIDTH = 140
@@ -130,25 +125,22 @@ def papers(options: argparse.Namespace) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    """Run the commands of a paper in order with what is at hand, and say what was skipped and what it would need."""
+    """Run the commands of a paper in order for which the data are there; say what the others need, and what failed."""
     paper, about, done, failed = listed().papers[options.paper], listed().needs, 0, list[str]()
-    corpora = set(corpus_names(options.root))
     for letter, text, needs, _ in paper.commands:
         number = letter or "first"
-        words, lacks = _at_hand(shlex.split(text)[1:], options, corpora)
-        if "GPU" in needs and Resources.of(device=options.device).device == "cpu":
-            words, lacks = [], [*lacks, "GPU"]
-        if not words:
+        has_gpu = "GPU" not in needs or Resources.of(device=options.device).device != "cpu"
+        there = {"weights", *(["GPU"] if has_gpu else []), *(need for need in needs if (options.input / need).exists())}
+        lacks = [need for need in needs if need not in there]
+        if lacks:
             say(f"{number} skipped: {text}")
-            say(f"  needs {'; '.join(f'{name}: {about[name]}' if name in about else name for name in lacks)}")
+            say(f"  needs {'; '.join(f'{name}: {about[name]}' for name in lacks)}")
             continue
+        words = [re.sub(_FOLDER, lambda found: str(options.input / found[1]), word) for word in shlex.split(text)[1:]]
         words += running(words[0], options)
         if words[0] == "study" and "--list" not in words:
             words.append(f"--output={options.root / REPORTS / f'{options.paper}-{number}'}")
         say(f"{number}: mdcr {shlex.join(words)}")
-        if lacks:
-            say(f"  without {', '.join(lacks)}")
-        corpora |= {words[words.index("--corpus") + 1]} if words[0] == "corpus" else set()
         try:
             if not options.dry_run:
                 parsers.run(parsers.read(words))
@@ -159,50 +151,3 @@ def reproduce(options: argparse.Namespace) -> None:
     say(f"{paper.title}: {done} of {len(paper.commands)} commands {'would run' if options.dry_run else 'run'}")
     if failed:
         raise StageError(f"{', '.join(failed)} of {options.paper} failed", "The lines above say why")
-
-
-def _at_hand(words: list[str], options: argparse.Namespace, corpora: set[str]) -> tuple[list[str], list[str]]:
-    """Return the words of a command without systems that are not at hand, and what is not; no words: it cannot run."""
-    at = words.index("--model") if "--model" in words else len(words)
-    folders = dict.fromkeys(name for word in words[:at] + words[at + 2 :] for name in re.findall(_FOLDER, word))
-    if lacks := [name for name in folders if not (options.input / name).exists()]:
-        return [], lacks
-    words = [re.sub(_FOLDER, lambda found: str(options.input / found[1]), word) for word in words]
-    if words[0] == "train" and (corpus := words[words.index("--corpus") + 1]) not in corpora:
-        return [], [f"the corpus {corpus}"]
-    if words[0] != "study" or "--list" in words:
-        return words, []
-    chosen, _, recipe = read_chosen(parsers.read(words))
-    if not getattr(recipe, "input", "") and (corpus := getattr(recipe, "corpus", "")) and corpus not in corpora:
-        return [], [f"the corpus {corpus}"]
-    settings = {"systems", *marked(chosen.recipe, "systems")}
-    named = {setting: names.split_names(getattr(recipe, setting, "")) for setting in sorted(settings)}
-    gone = {system: absent for systems in named.values() for system in systems if (absent := _absent(system, corpora))}
-    if not any({*systems} - gone.keys() for systems in named.values()):
-        words = []
-    elif gone:  # the systems that are left stand in --set
-        left = {setting: ",".join(name for name in systems if name not in gone) for setting, systems in named.items()}
-        words = words[:at] + words[at + 2 :] + [f"--set={setting}={systems}" for setting, systems in left.items()]
-    return words, [f"{name} ({', '.join(absent)})" for name, absent in gone.items()]
-
-
-def _absent(system: str, corpora: set[str]) -> list[str]:
-    """Return what the encoders of a system lack: weights, corpora, or the reason why one cannot be loaded."""
-    row = multi_format().get(system)
-    encoders = {value for key, value in row.items() if key != "published"} if row else {system}
-    gone = set[str]()
-    for name in (inner for text in encoders for inner in names.walk(text) if inner.parts is None):
-        places = [name.base, *(value for _, value in name.options)]
-        if absent := [place for place in places if place.startswith("/") and not Path(place).exists()]:
-            gone |= {*absent}
-            continue
-        with hub.planning() as missing:
-            try:
-                registry.resolve(str(replace(name, label="")))
-            except StageError as error:
-                gone.add(str(error))
-            except InputError:  # it is no encoder
-                pass
-        gone |= {f"weights of {each}" for each in missing}
-        gone |= {f"the corpus {value}" for key, value in name.options if key == "corpus" and value not in corpora}
-    return sorted(gone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from typing import Any, NoReturn
@@ -172,14 +171,3 @@ def run(options: argparse.Namespace) -> None:
 
     with hub.planning():
         function_of(COMMANDS[options.command].run)(options)
-
-
-def command_with(words: Sequence[str], changes: Mapping[str, str]) -> str:
-    """Return a command line of ``mdcr`` with changed values of some options."""
-    kept, takes_next = ["mdcr"], False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        changed = name.removeprefix("--") in changes
-        kept += [] if changed or takes_next else [word]
-        takes_next = changed and not equals
-    return shlex.join([*kept, *(f"--{name}={value}" for name, value in changes.items())])

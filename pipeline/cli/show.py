@@ -9,7 +9,6 @@ from typing import Any
 from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.cli.settings import RUNNING
 from pipeline.core.artifact import published, readable
-from pipeline.core.resources import Resources
 from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
 
 
@@ -34,7 +33,7 @@ def _show_corpus(root: Path, options: argparse.Namespace) -> None:
 
     artifact = find_corpus(root, options.corpus)
     name = options.corpus or corpus_folders(root)[artifact.name]
-    statistics = profile(Corpus(artifact), name, Resources.of(memory=options.memory).memory // 2)
+    statistics = profile(Corpus(artifact), name)
     if options.json:
         print_json(statistics)
     else:
@@ -89,13 +88,6 @@ def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
     ]
 
 
-def _vectors(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
-    from pipeline.stages.embed import describe_stores
-
-    corpus = find_corpus(root, options.corpus).id if options.corpus else None
-    return list(describe_stores(root, corpus))
-
-
 def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.sources.fieldmaps import MAPPINGS
 
@@ -125,7 +117,6 @@ _ROWS = {
     "corpora": _corpora,
     "pools": _pools,
     "artifacts": _artifacts,
-    "vectors": _vectors,
     "fields": _fields,
     "measures": _measures,
 }

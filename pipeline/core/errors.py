@@ -46,12 +46,10 @@ class InsufficientDataError(InputError):
     Attributes:
         nearest: settings of a pool of which one has to change, with the nearest value that may help.
         instead: options of the nearest pools that are possible, with their values.
-        command: the command that makes them, or empty.
     """
 
     nearest: Mapping[str, Any] = {}
     instead: Mapping[str, str] = {}
-    command = ""
 
     def naming(self, **nearest: Any) -> Self:
         """Return the error with settings that may help."""
@@ -61,7 +59,7 @@ class InsufficientDataError(InputError):
     def __str__(self) -> str:
         if not self.instead:
             return super().__str__()
-        alternative = self.command or " ".join(f"--{name}={value}" for name, value in self.instead.items())
+        alternative = " ".join(f"--{name}={value}" for name, value in self.instead.items())
         return f"{super().__str__()} This works: {alternative}"
 
 

@@ -18,7 +18,6 @@ from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.csr import Groups, Ints, ranges
 from pipeline.core.errors import CorruptError, InputError, StageError
-from pipeline.core.rng import generator
 from pipeline.core.schema import schema_of
 from pipeline.core.schema import vectors as vectors_schema
 from pipeline.core.segments import SegmentStore
@@ -238,37 +237,3 @@ def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
     """Return the bits of bfloat16, rounded half to even."""
     bits = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-
-
-def statistics(store: VectorStore) -> dict[str, Any]:
-    """Return the statistics of the vectors of at most 10,000 random papers.
-
-    Euclidean norms, the number of zero vectors, and the mean cosine over pairs (anisotropy: Ethayarajh 2019): 0 if
-    directions are spread evenly, near 1 if all are alike.
-
-    Raises:
-        CorruptError: a shard differs from its manifest.
-    """
-    chosen = sample(store.rows, 10_000)
-    norms, total = np.empty(0), np.zeros(store.dimension)
-    for block in store.blocks(chosen, 1_024):
-        vectors = block.vectors.astype(np.float64)
-        lengths = np.linalg.norm(vectors, axis=1)
-        norms = np.append(norms, lengths)
-        total += (vectors[lengths > 0] / lengths[lengths > 0, None]).sum(0)
-    count = int(np.count_nonzero(norms))
-    pairs = count * (count - 1)
-    return {
-        "vectors_a_paper": round(len(norms) / len(chosen), 2),
-        "dimension": store.dimension,
-        "norm": f"{norms.mean():.4g} ({norms.min():.4g} to {norms.max():.4g})",
-        "zeros": len(norms) - count,
-        "mean_cosine": round(float(total @ total - count) / pairs, 4) if pairs else 0.0,
-    }
-
-
-def sample(rows: Rows, count: int) -> Rows:
-    """Return a random sample of at most ``count`` rows, rising."""
-    if len(rows) <= count:
-        return rows
-    return np.sort(generator(13, "vectors looked at").choice(rows, count, replace=False))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance, warn_if_mixed
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, FITS, VECTORS, find_corpus
+from pipeline.core.workspace import FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows
 from pipeline.encode import registry
 from pipeline.encode.base import Encoder
@@ -34,7 +34,6 @@ from pipeline.encode.store import (
     read_rows,
     shard_name,
     shard_number,
-    statistics,
     write_rows,
 )
 from pipeline.stages.imported import Import
@@ -236,30 +235,3 @@ def _merged_facts(facts: Sequence[UnitProvenance]) -> dict[str, Any]:
     if len(fact_counts) > 1:
         merged["processes"] = len(fact_counts)
     return merged
-
-
-def describe_stores(root: Path, corpus: str | None) -> Iterator[dict[str, Any]]:
-    """Yield a description of each vector store of a workspace, or of one corpus, given its id."""
-    corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
-    for folder in sorted((root / VECTORS).glob("[!.]*")):
-        segments = list(published(folder))
-        if not segments or corpus not in (None, segments[0].manifest.inputs["corpus"]):
-            continue
-        first = segments[0].manifest
-        store = VectorStore(folder, segments)
-        rows = store.rows
-        description: dict[str, Any] = {
-            "store": folder.name,
-            "model": first.provenance.get("model", ""),
-            "role": first.config["role"],
-            "precision": f"{first.config['encoder'].get('compute', 'float32')}/{first.config['encoder']['storage']}",
-            "segments": len(segments),
-            "papers": len(rows),
-            "MB": round(sum(output.bytes for segment in segments for output in segment.manifest.outputs) / 1e6, 1),
-        }
-        if len(rows):
-            description |= statistics(store)
-            source = corpora.get(first.inputs["corpus"])
-            texts = CorpusTexts(Corpus(source), first.config["role"]) if source else None
-            description["coverage"] = f"{len(rows) / len(texts):.1%}" if texts else "corpus is gone"
-        yield description

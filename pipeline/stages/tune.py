@@ -250,20 +250,6 @@ def shown_on(pool: Artifact, system: Name, tunings: Iterable[Artifact]) -> str:
     return display_name(system, tuned=is_tuned(system) or tuning is not None)[0]
 
 
-def served(root: Path, tuning: Artifact) -> tuple[list[int | str], list[str]]:
-    """Return the sizes of the pools that a tuning serves, ``other`` for those without a tuning, and the pools there."""
-    tunings, corpus = list(published(root / TUNINGS)), tuning.manifest.inputs["corpus"]
-    config = tuning.manifest.config["pool"]
-
-    def serves(pool: Mapping[str, Any]) -> bool:
-        found = find_tuning(tunings, corpus, pool)
-        return found is not None and found.artifact.id == tuning.id
-
-    pools = (pool for pool in published(root / POOLS) if pool.manifest.inputs["corpus"] == corpus)
-    sizes = [size for size in (config["size"], "other") if serves({**config, "split": "test", "size": size})]
-    return sizes, [pool.name for pool in pools if serves(pool.manifest.config)]
-
-
 def _widened(values: tuple[float, ...], beyond: tuple[float, ...], best: float) -> tuple[float, ...]:
     """Return the values of a grid axis, with those of ``beyond`` past the end at which the best value lies."""
     smaller = [value for value in beyond if best == values[0] > value]

@@ -122,13 +122,19 @@ def test_the_defaults_fit_contexts_of_papers_without_references(uncited: Path) -
         ("--year 2017 --size 5 --queries 30", "positives alone exceed"),
     ],
 )
-def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_command_that_works(
+def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_options_that_work(
     uncited: Path, words: str, said: str
 ) -> None:
     line = one_line_error(mdcr(uncited, "pool", "--quiet", *words.split()))
     assert said in line
-    command = shlex.split(line.partition("This works: mdcr ")[2])
-    assert mdcr_json(uncited, *command)["pools"][0]["counts"]["candidates_drawn"] > 0
+    typed = zip(words.split()[::2], words.split()[1::2], strict=True)
+    works = dict(typed) | dict(word.split("=") for word in shlex.split(line.partition("This works: ")[2]))
+    assert (
+        mdcr_json(uncited, "pool", *(f"{name}={value}" for name, value in works.items()))["pools"][0]["counts"][
+            "candidates_drawn"
+        ]
+        > 0
+    )
 
 
 @pytest.mark.parametrize(
