@@ -36,9 +36,6 @@ ARTIFACTS = (JUDGED, SCORES, RANKINGS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, A
 STORES = (VECTORS, TERMS)
 """Folders of stores of segments. A segment is kept as long as its corpus, since several pools use it."""
 
-WRITTEN = (EXPORTS, REPORTS, SUBMISSIONS)
-"""Folders of files that no task makes."""
-
 DEMO = "demo"
 """Name of the corpus that ``mdcr demo`` makes."""
 
