@@ -46,7 +46,7 @@ def gc(options: argparse.Namespace) -> None:
         print_rows("unused", rows, options)
     if folders:
         action = "removed" if options.delete else "can be removed: mdcr gc --delete"
-        say(f"{counted(len(folders), 'entry')}, {sum(row['MB'] for row in rows):,.1f} MB {action}")
+        say(f"{counted(len(folders), 'entry')} {action}")
     else:
         say("Nothing to remove. Unnamed corpora and unfinished work are kept for a day.")
 
