@@ -206,7 +206,7 @@ COMMANDS: Mapping[str, Command] = {
     "show": Command(
         "print scores, corpora, pools or artifacts",
         "show:show",
-        (_own(some(VARIOUS, "check tolerance")), _CHOSEN, _SHOWN),
+        (_CHOSEN, _SHOWN),
         "json",
         word(
             "what",

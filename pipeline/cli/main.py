@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from pipeline.cli import signals
-from pipeline.core.errors import DriftError, InputError, MdcrError
+from pipeline.core.errors import InputError, MdcrError
 
 UNEXPECTED = 70
 
@@ -16,7 +16,7 @@ UNEXPECTED = 70
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``mdcr`` and return its exit code.
 
-    The codes: 0 done, 1 failed, 2 invalid input or configuration, 3 drift from a golden table, 70 unexpected error, and
+    The codes: 0 done, 1 failed, 2 invalid input or configuration, 70 unexpected error, and
     128 plus the number of the signal that stopped it (130 for Ctrl-C).
     """
     try:
@@ -108,8 +108,6 @@ def _code_and_line(error: BaseException | None, flush_error: OSError | None, wor
         return 0, ""
     if isinstance(error, SystemExit):  # from argparse, which has printed the reason
         return (error.code or 0, "") if isinstance(error.code, int | None) else (1, str(error.code))
-    if isinstance(error, DriftError):
-        return error.exit_code, str(error)
     if isinstance(error, MdcrError):
         return error.exit_code, _one_line(str(error))
     if isinstance(error, MemoryError):

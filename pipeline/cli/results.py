@@ -35,7 +35,6 @@ from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.page.report import Report, page_of
 from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
-from pipeline.scores.published import check
 from pipeline.scores.render import render_table
 from pipeline.scores.store import stored, values
 from pipeline.scores.summary import USUAL, summarise
@@ -54,20 +53,12 @@ def choice_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def print_scores(root: Path, options: argparse.Namespace) -> None:
-    """Print the scores that the options choose or the table with the newest ranking, or compare with ``--check``."""
-    if options.check and (options.json or options.format or options.sort):
-        raise InputError("--check cannot be combined with --json, --format or --sort", "It prints no table")
+    """Print the scores that the options choose, or the table with the newest ranking."""
     check_display(options)  # before scores are read
     runs = choose(stored(root), root, **choice_of(options))
     if options.what == "last":
         runs = runs.filter(kind=runs.filter(pl.col("published") == pl.col("published").max())["kind"][0])
-    reports = reports_of(runs, options)
-    if not options.check:
-        print_reports(reports, options)
-        return
-    tolerance = 0.01 if options.tolerance is None else options.tolerance
-    checked = check(options.check, pl.concat(report.figures for report in reports), tolerance)
-    print(f"{checked} figures are within {tolerance:g}")
+    print_reports(reports_of(runs, options), options)
 
 
 def write_report(options: argparse.Namespace) -> None:
@@ -79,7 +70,7 @@ def write_report(options: argparse.Namespace) -> None:
     runs = choose(stored(root), root, **choice)
     reports = reports_of(runs, options)
     margin = None if options.margin is None else f"{options.margin:g}"
-    display = {"by": options.sort, "against": options.baseline, "margin": margin, "resample": options.resample}
+    display = {"against": options.baseline, "margin": margin, "resample": options.resample}
     suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, suffixes).values()]
@@ -127,13 +118,12 @@ def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, 
 
 def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataFrame | None = None) -> list[Report]:
     """Return a report for each kind of pool; ``scores`` are those of the rankings, None: they are read."""
-    measures, baseline, sort = (getattr(options, name, None) for name in ("measures", "baseline", "sort"))
+    measures, baseline = (getattr(options, name, None) for name in ("measures", "baseline"))
     requested = [str(measure) for measure in parse_measures(measures)] if measures else TABLE_MEASURES
-    sort = str(parse_measures(sort)[0]) if sort else None
     draws, reports = draws_of(options), []
     for of_kind in runs.partition_by("kind", maintain_order=True):
         values_of = values(of_kind) if scores is None else scores
-        summary = summarise(values_of, of_kind, baseline=baseline or USUAL, sort=sort, draws=draws)
+        summary = summarise(values_of, of_kind, baseline=baseline or USUAL, draws=draws)
         scored = list(summary["measure"].unique(maintain_order=True))
         measures_shown = [name for name in requested if name in scored] or scored
         reports.append(Report(of_kind, values_of, summary, measures_shown, draws))
@@ -151,8 +141,6 @@ def check_display(options: argparse.Namespace) -> None:
     if options.format is not None and options.json:
         raise InputError("--format cannot be combined with --json", "Give one of them")
     draws_of(options)
-    if options.sort:
-        parse_measures(options.sort)
 
 
 def print_reports(
@@ -212,7 +200,7 @@ def compare(options: argparse.Namespace) -> None:
         pl.col("label").is_in(labels), pl.col("pool").is_in(differences["pools"].explode().implode())
     )
     tables = [comparison.difference_table(differences, compared)]
-    record: dict[str, Any] = {"pairs": differences.drop("changes").rows(named=True)}
+    record: dict[str, Any] = {"pairs": differences.rows(named=True)}
     if len(systems) == 2:
         both, pair = comparing.paired(scores, runs, *systems)
         find = partial(comparing.most_different, both, runs, pair, differences["measure"][0])

@@ -71,7 +71,6 @@ class Display:
     resample: Literal["queries", "papers", "both"] | None = setting(
         None, "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
     )
-    sort: str | None = setting(None, "rows by this measure, best first (default: as --model)", metavar="MEASURE")
 
 
 DISPLAY = settings_of(Display)
@@ -121,12 +120,6 @@ class Various:
     set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")
     delete: bool = setting(False, "remove it (default: list it)")
     most: Positive = setting(10, "queries that differ most", metavar="N")
-    check: Path | None = setting(
-        None, "table: exit with 3 if figures differ from this table", metavar="CSV", of=("table",)
-    )
-    tolerance: float | None = setting(
-        None, "difference --check allows (default: 0.01)", goes_with="check", of=("table",)
-    )
     add: tuple[Path, ...] = setting(
         (), "submission to verify and count, or a folder of them; may be repeated", metavar="FILE"
     )

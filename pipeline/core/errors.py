@@ -71,12 +71,6 @@ class StageError(MdcrError):
     """A stage could not finish (exit code 1)."""
 
 
-class DriftError(MdcrError):
-    """A figure differs from a golden table (exit code 3)."""
-
-    exit_code = 3
-
-
 def require_known(value: object, known: Collection[str], what: str, otherwise: str = "") -> None:
     """Raise InputError, which says ``what`` is wrong and names the nearest known value, unless a value is known.
 

@@ -23,10 +23,7 @@ from pipeline.scores.store import scores_of, stored, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined, with_cutoff
 from pipeline.stages.settings import CHOICE
-from pipeline.stages.systems import parse_precision
 from pipeline.stages.titles import stored_names, system_of
-
-_OF_SYSTEMS = ("depth", "precision", "engine", "missing_positives")
 
 Settings = Mapping[str, Any]
 
@@ -47,8 +44,7 @@ def choose(runs: pl.DataFrame, root: Path, **chosen: Any) -> pl.DataFrame:
         root: the workspace.
         **chosen: ``corpus`` (name or folder name); settings of pools (:data:`pipeline.corpus.poolconfig.SETTINGS`),
             where ``samples`` means the samples 1 to this number, and ``exclude`` name and SHA-256 of each list;
-            ``systems`` (names), ``depth``, ``precision``, ``engine`` (an index
-            includes exact search), ``missing_positives``; ``measures``, each scored for at least one row. None: any.
+            ``systems`` (names), ``depth``; ``measures``, each scored for at least one row. None: any.
 
     Raises:
         InputError: nothing matches; the message lists the values that exist.
@@ -80,8 +76,6 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
     chosen = with_cutoff(read({**SETTINGS, **CHOICE}, settings))
     readers: dict[str, Callable[[Any], Any]] = {
         "systems": lambda names: stored_names(joined(names)),
-        "precision": parse_precision,
-        "engine": lambda name: "exact" if name == "ray" else name,  # the same rankings
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),
         "exclude": exclusions,
     }
@@ -148,40 +142,23 @@ def label_of_row(runs: pl.DataFrame, name: str) -> str:
     return matching[0]
 
 
-def _setting_of(run: Row, name: str) -> Any:
-    """Return the value of a pool or system setting of a ranking."""
-    if name in SETTINGS:
-        return setting_of(run, name)
-    if name == "precision":
-        return [precision for precision in (run["precision"] or "").split("+") if precision]
-    return run[name]
-
-
 def filter_settings(runs: pl.DataFrame, chosen: Settings) -> pl.DataFrame:
-    """Return the rows that match all given settings of pools and systems."""
-    for name in (*SETTINGS, *_OF_SYSTEMS):
+    """Return the rows that match all given settings of pools, and the depth."""
+    for name in (*SETTINGS, "depth"):
         wanted = canonical(chosen.get(name))
         if wanted is None:
             continue
-        stored_values = [canonical(_setting_of(run, name)) for run in runs.iter_rows(named=True)]
+        rows = runs.rows(named=True)
+        stored_values = [canonical(setting_of(run, name) if name in SETTINGS else run[name]) for run in rows]
         available = {str(item) for value in stored_values for item in _items(value) if item is not None}
-        runs = runs.filter(pl.Series([_matches(name, value, wanted) for value in stored_values], dtype=pl.Boolean))
-        if runs.is_empty() or (name in _OF_SYSTEMS and str(wanted) not in available):
+        matches = [wants(name, value, wanted) if name in SETTINGS else value == wanted for value in stored_values]
+        runs = runs.filter(pl.Series(matches, dtype=pl.Boolean))
+        if runs.is_empty():
             got = ", ".join(map(str, _items(wanted)))
             choices = ", ".join(sorted(available, key=_natural_key)) or "left out"
             one_of = "one of " if len(available) > 1 else ""
             raise InputError(f"{option(name)} must be {one_of}{choices} here, got {got}", "Choose one that is there")
     return runs
-
-
-def _matches(name: str, value: Any, wanted: Any) -> bool:
-    if name in SETTINGS:
-        return wants(name, value, wanted)
-    if name == "precision":
-        return all(precision == wanted for precision in value)
-    if name == "engine":
-        return value in (None, "exact", wanted)
-    return bool(value == wanted)
 
 
 def _filter_systems(runs: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:

@@ -50,7 +50,6 @@ DIFFERENCES = {
     "finding": pl.String,
     **AMONG,
     **columns(pl.Int64, "wins ties losses"),
-    "changes": pl.List(pl.Float64),
 }
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
@@ -65,7 +64,7 @@ at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_sh
 sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``p_equivalent`` is from the test of equivalence
 within the ``margin``, null without one. ``finding`` is one of :data:`pipeline.scores.average.FINDINGS`. Columns of
 :data:`pipeline.scores.average.AMONG` are the difference among the candidates with an abstract. ``wins`` counts the
-queries on which the second is better. ``changes`` are the differences of the queries, mean over samples.
+queries on which the second is better.
 """
 
 _POSITIVE = pl.Struct(
@@ -137,7 +136,7 @@ def compare_pairs(
     values = pl.concat(parts)
     design = replace(BY_SAMPLE, row=("set", "label"), of=("set", "average"), family=("average",))
     found = estimated(values, design, draws.seed_of(scores), bases, draws)
-    return with_findings(_table(found, values, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
+    return with_findings(_table(found, pl.DataFrame(facts, infer_schema_length=None), draws), draws)
 
 
 def _sets(
@@ -169,23 +168,12 @@ def _sets(
         }  # fmt: skip
 
 
-def _table(found: pl.DataFrame, values: pl.DataFrame, facts: pl.DataFrame, draws: Draws) -> pl.DataFrame:
+def _table(found: pl.DataFrame, facts: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Return the differences of the estimates of each set as a frame, without findings."""
     facts = facts.with_row_index("set").cast({"set": found.schema["set"]})
     keys = ["set", "measure"]
     firsts = found.filter(pl.col("p").is_null()).select(*keys, first_value="value")
-    means = values.filter(pl.col("value").is_not_nan()).group_by(*keys, "label", "field", "query", maintain_order=True)
-    means = means.agg(pl.col("value").mean()).join(facts.select("set", "first"), on="set", maintain_order="left")
-    means = means.sort("query", maintain_order=True)
-    order = values.select("set", "field").unique(maintain_order=True).with_row_index("place")
-    ordered = means.join(order, on=["set", "field"], nulls_equal=True, maintain_order="left").sort(
-        "place", maintain_order=True
-    )
-    by_label = ordered.group_by(*keys, maintain_order=True).agg(
-        changes=pl.col("value").filter(pl.col("label") != pl.col("first"))
-        - pl.col("value").filter(pl.col("label") == pl.col("first"))
-    )
-    table = found.filter(pl.col("p").is_not_null()).join(firsts, on=keys).join(by_label, on=keys).join(facts, on="set")
+    table = found.filter(pl.col("p").is_not_null()).join(firsts, on=keys).join(facts, on="set")
     table = table.drop("low", "high")
     renamed = {"queries": "items", "second_value": "value", "p_value": "p"}
     ends = {"low": "difference_low", "high": "difference_high"}

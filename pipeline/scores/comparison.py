@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.core.config import counted, format_count
@@ -21,7 +20,7 @@ from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Chart, Page, Part, Series
+from pipeline.scores.page.parts import Chart, Page, Part
 from pipeline.scores.tables import Table, label_of, points
 
 _TITLE = 64
@@ -68,7 +67,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
     pair = "All pairs" if "pair" in several else texts["pair"](row)
     title = pair if "pool" in several else f"{pair} ({pool_of(row)}, {counted(row['queries'], 'query')})"
     notes, labels = (*_notes(differences), *notes_on_systems(runs, differences)), ["with abstracts"] * among
-    frame = differences.drop("changes", "scope", "pools", "queries", "interval", "level", "resample")
+    frame = differences.drop("scope", "pools", "queries", "interval", "level", "resample")
     columns = (*values, "difference", *labels, *tests)
     return Table.of(title, ", ".join(several), columns, lines, notes, "differences", frame)
 
@@ -107,9 +106,6 @@ def _bound(differences: pl.DataFrame) -> Iterator[str]:
             )
 
 
-_POINTS = 201
-"""Points of a curve over queries."""
-
 _RANKED = 3
 """Relevant papers whose ranks a table shows; JSON and the browser of the page have all."""
 
@@ -131,7 +127,7 @@ def page_of(
         f"paired permutation test: {patterns_text(differences['queries'], differences['permutations'].max(), seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
-    parts: list[Part] = [replace(difference_table(differences, runs), source=source), *_charts(differences, source)]
+    parts: list[Part] = [replace(difference_table(differences, runs), source=source), *_chart(differences, source)]
     if len(queries):
         parts.append(replace(queries_table(differences, queries), source=source))
     parts.append(browser(runs, scores, measures, draws))
@@ -190,8 +186,8 @@ def _rank_pair(positive: Mapping[str, Any]) -> str:
     return f"{positive['first_rank'] or '–'} → {positive['second_rank'] or '–'}"
 
 
-def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
-    """Yield a chart of differences by pool, if there are several, and one of their quantiles over queries."""
+def _chart(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
+    """Yield a chart of differences by pool, if there are several."""
     row = differences.row(0, named=True)
     label = f"{row['second']} minus {row['first']}"
     by_measure = differences.partition_by("measure", maintain_order=True)
@@ -206,18 +202,3 @@ def _charts(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
             categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
             provenance=source,
         )
-    yield Chart(
-        title="Difference by query",
-        x_label="queries by rising difference (%)",
-        unit=f"points, {label}",
-        views={
-            label_of(of_measure["measure"][0]): [_curve(row) for row in _pools_only(of_measure).iter_rows(named=True)]
-            for of_measure in by_measure
-        },
-        provenance=source,
-    )
-
-
-def _curve(row: Mapping[str, Any]) -> Series:
-    shares = np.linspace(0, 1, min(row["queries"], _POINTS))
-    return Series(pool_of(row), (100 * shares).tolist(), np.quantile(row["changes"], shares).tolist())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import polars as pl
 import polars.selectors as cs
 
 from pipeline.core.artifact import Artifact, oldest_first, published
-from pipeline.core.config import SHORT_ID, counted
+from pipeline.core.config import counted
 from pipeline.core.workspace import JUDGED
 from pipeline.measure.design import DIFFERENCE as DIFFERENCES
 from pipeline.measure.design import ESTIMATE, Design, estimate
@@ -101,27 +100,6 @@ def stands_on(judged: Artifact) -> str:
     if judged.manifest.config["design"] == "queries":
         people += f", {counts['queries_judged']:,} of {counts['queries']:,} queries in full"
     return people + (f", {counts['by_model']:,} pairs by a model (PPI++)." if counts["by_model"] else ".")
-
-
-def judged_parts(runs: pl.DataFrame) -> Iterator[Table]:
-    """Yield the tables of the newest judgements of each pool of some rankings, for a page.
-
-    ``runs`` has the columns :data:`pipeline.scores.frames.RUNS`.
-    """
-    for (workspace,), of_workspace in runs.drop_nulls("workspace").group_by("workspace", maintain_order=True):
-        root = Path(str(workspace))
-        pools = {name[-SHORT_ID:]: number for number, name in enumerate(of_workspace["pool"].unique().sort())}
-        stored = stored_judged(root, "judged")
-        newest = {artifact.manifest.inputs["pool"][:SHORT_ID]: artifact for artifact in stored}
-        by_id = {artifact.id: artifact for stage in ("draw", "labels") for artifact in stored_judged(root, stage)}
-        for pool, judged in newest.items():
-            inputs = [by_id.get(judged.manifest.inputs[name]) for name in ("draw", "labels")]
-            if pool in pools and None not in inputs:
-                several = sum(one.manifest.inputs["pool"] == judged.manifest.inputs["pool"] for one in stored) > 1
-                used = [f"Of several judgements the newest: {judged.name}."] * several
-                for table in judged_tables(judged, *filter(None, inputs)):
-                    table = replace(table, notes=(*table.notes, *used))
-                    yield replace(table, name=f"{table.name}-{pools[pool] + 1}" if len(pools) > 1 else table.name)
 
 
 def judged_tables(judged: Artifact, draw: Artifact, labels: Artifact) -> Iterator[Table]:

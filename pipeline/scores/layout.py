@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from pipeline.core.config import format_count
-from pipeline.measure.design import RESAMPLED, Draws
-from pipeline.measure.measures import parse_measures, sign_of
+from pipeline.measure.design import Draws
+from pipeline.measure.measures import parse_measures
 from pipeline.scores.average import AVERAGE, PROTOCOL
-from pipeline.scores.caption import DATASET, title
+from pipeline.scores.caption import title
 from pipeline.scores.frames import Scores, load_runs
 from pipeline.scores.notes import notes
-from pipeline.scores.summary import SUMMARY, USUAL, exported, of_fewer_samples, summarise
+from pipeline.scores.summary import USUAL, of_fewer_samples, summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, label_of
 
 TABLE_MEASURES = ("map", "ndcg", "recall@30")
@@ -98,33 +98,6 @@ def table_of(table: pl.DataFrame, runs: pl.DataFrame) -> Table:
         lines.append(TableRow(field, (*cells, *("" if n is None else f"{n:,}" for n in counts)), field == AVERAGE))
     header = [Column(label_of(measure), label) for measure, label in columns] + [Column("", name) for name in _FACTS]
     return Table.of(title(table, rankings), "field", header, lines, notes(table, rankings, "row and measure"))
-
-
-def leaderboard(summary: pl.DataFrame, measures: Sequence[str]) -> Table:
-    """Return the figures of some measures as a table with a row for each system and pool; each has its record."""
-    signs = {name: sign_of(name) for name in measures}
-    worth = pl.col("value") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
-    summary = summary.with_columns(best=worth == worth.max().over("field", "size", "measure"), deviation=None)
-    scopes = summary["field"].fill_null(DATASET)
-    several, rows, records = scopes.n_unique() > 1, dict[tuple[Any, ...], dict[str, Any]](), list[dict[str, Any]]()
-    for row in summary.with_columns(scope=scopes).iter_rows(named=True):
-        rows.setdefault((row["label"], row["scope"], row["size"]), {})[row["measure"]] = row
-    lines = []
-    for (label, scope, size), row_of in rows.items():
-        first, pool = next(iter(row_of.values())), "" if size is None else f"{size:,}"
-        cells = (cell_of(row_of[name]) if name in row_of else None for name in measures)
-        lines.append(TableRow(label, (*([scope] if several else []), pool, *cells, f"{first['queries']:,}")))
-        records += [row_of[name] for name in measures if name in row_of]
-    columns = [Column("", "field", text=True)] if several else []
-    columns += [Column("", name) for name in ("pool", *map(label_of, measures), "queries")]
-    margins, resampled = summary["margin"].drop_nulls(), RESAMPLED[summary["resample"][0]]
-    equivalence = f"≈ equivalent to it, margin {margins[0]:g} (points). " if len(margins) else ""
-    note = (
-        f"Percent [interval over {resampled}]. Bold: best of its pools. † differs from the baseline. {equivalence}"
-        "Each figure opens its provenance."
-    )
-    shown = exported(pl.DataFrame(records, SUMMARY)).rows(named=True)
-    return Table("Leaderboard", "system", tuple(columns), tuple(lines), (note,), "leaderboard", records=shown)
 
 
 def _combinations(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.measure.design import Design, Draws
 from pipeline.measure.measures import sign_of
 from pipeline.scores.average import (
@@ -91,7 +91,6 @@ def summarise(
     runs: pl.DataFrame | None = None,
     *,
     baseline: str | None = USUAL,
-    sort: str | None = None,
     draws: Draws = PROTOCOL,
 ) -> pl.DataFrame:
     """Return the figures of all measures: table by table, pools in the order shown.
@@ -101,15 +100,13 @@ def summarise(
             :data:`pipeline.scores.frames.VALUES`; systems keep their order.
         runs: the rankings of the scores, and perhaps others; None: the scores have their columns.
         baseline: name or label of the row that the others are tested against; ``usual``: BM25's if any; None: no tests.
-        sort: the measure whose mean over pools orders the systems, best first.
         draws: settings of the bootstrap and the tests.
 
     Returns:
         Columns :data:`SUMMARY`.
 
     Raises:
-        InputError: there are no scores; the baseline or ``sort`` was not scored; samples of one pool have other
-            queries.
+        InputError: there are no scores; the baseline was not scored; samples of one pool have other queries.
     """
     if scores.is_empty():
         raise InputError("there are no scores to report", "Run mdcr eval first")
@@ -117,7 +114,7 @@ def summarise(
     runs = load_runs(scores) if runs is None else runs
     of_kinds = scores.partition_by("kind", maintain_order=True)
     return pl.concat(
-        [_summarise_kind(of_kind, own_runs(of_kind, runs), numbers, baseline, sort, draws) for of_kind in of_kinds]
+        [_summarise_kind(of_kind, own_runs(of_kind, runs), numbers, baseline, draws) for of_kind in of_kinds]
     )
 
 
@@ -143,15 +140,11 @@ def _summarise_kind(
     runs: pl.DataFrame,
     numbers: Iterator[int],
     baseline: str | None,
-    sort: str | None,
     draws: Draws,
 ) -> pl.DataFrame:
     requested_baseline = _default_baseline(runs) if baseline == USUAL else baseline
     base_of = baselines(runs, requested_baseline)
     measures = in_order(scores["measure"].unique())
-    if sort is not None:
-        remedy = f"Score it with --measures, or choose from {', '.join(measures)}"
-        require_known(sort, measures, f"{sort} was not scored", remedy)
     require_same_queries(scores)
     placed = [
         {"table": number, "over": over, "place": place, "field": field, "size": size}
@@ -173,9 +166,6 @@ def _summarise_kind(
     sizes = fields.group_by("table").agg(size=pl.when(pl.col("size").n_unique() == 1).then(pl.col("size").first()))
     macro = macro.join(sizes, on="table", maintain_order="left").with_columns(field=pl.lit(AVERAGE))
     labels = list(runs["label"].unique(maintain_order=True))
-    if sort is not None:
-        means = dict(figures.filter(measure=sort).group_by("label").agg(pl.col("value").mean()).iter_rows())
-        labels.sort(key=lambda label: -sign_of(sort) * means[label] if label in means else np.inf)
     every = pl.concat([figures, macro], how="diagonal_relaxed")
     every = _sorted(
         every.sort("table", "place", nulls_last=True, maintain_order=True),

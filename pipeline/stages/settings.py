@@ -55,11 +55,6 @@ class Choice:
         option="model",
     )
     depth: int | None = setting(None, "ranks kept of each query")
-    precision: str | None = setting(None, PRECISION)
-    engine: str | None = setting(None, "exact, or an approximate index such as faiss:HNSW32")
-    missing_positives: Literal["ignore", "count"] | None = setting(
-        None, "judged positives that the collection lacks: ignore or count"
-    )
     measures: Any = setting(None, "with commas, in the order of the columns (default: map,ndcg,recall@30)")
 
 

@@ -34,10 +34,9 @@ def test_tables_comparisons_and_pages(root: Path, tmp_path: Path) -> None:
     best, other = sorted(("bm25", "lsa"), key=lambda name: value[name, "miss@30"])
     assert value[best, "miss@30"] < value[other, "miss@30"]
 
-    printed = mdcr(root, "show", "table", *EVALUATED, "--sort", "miss@30").stdout.splitlines()
+    printed = mdcr(root, "show", "table", *EVALUATED).stdout.splitlines()
     lines = [line for line in printed if line.startswith((f"{best} ", f"{other} ")) and "[" in line]
-    assert [line.split()[0] for line in lines] == [best, other]
-    assert [line.count("*") for line in lines] == [2, 0]
+    assert {line.split()[0]: line.count("*") for line in lines} == {best: 2, other: 0}
 
     assert mdcr(root, "report", *EVALUATED, "--output", str(tmp_path)).returncode == 0
     (page,) = tmp_path.glob("*/index.html")

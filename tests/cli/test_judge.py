@@ -209,14 +209,6 @@ def test_tables_say_how_many_pairs_stand_behind_them(root: Path, labels: dict[st
     assert "Relevance of cited and uncited papers" in result.stdout
 
 
-def test_the_page_of_a_report_has_a_table_of_its_own(root: Path, scores: dict[str, Any]) -> None:
-    mdcr_json(root, "eval", *POOL)
-    (folder,) = mdcr_json(root, "report", "--format", "page")["reports"]
-    page = (Path(folder) / "index.html").read_text()
-    assert "Measures by judgements: tiny-dataset-2019-300-s1" in page
-    assert "pairs judged by 2 annotators" in page
-
-
 def test_audit_and_leaderboard_take_the_values(root: Path, scores: dict[str, Any]) -> None:
     rows = {row["system"]: row for row in scores["judged"] if (row["by"], row["measure"]) == ("judged", "precision@10")}
     audit = mdcr_json(root, "audit", scores["values"], "--metric", "judged-precision@10")

@@ -104,8 +104,6 @@ OF_TABLES = [
     ("show table", "nothing that was scored"),
     ("show table --format pdf", "pdf"),
     ("show corpora --depth 10", "mdcr show corpora takes no --depth. It goes with show table"),
-    ("show --tolerance 0.1", "--tolerance must go with --check"),
-    ("show --check x.csv --json", "--check cannot be combined with --json"),
     ("show --format csv --json", "--format cannot be combined with --json"),
     ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
     (
@@ -113,7 +111,6 @@ OF_TABLES = [
         "--format must be one of beir, mteb, trec, parquet, got 'triec'. Did you mean 'trec'",
     ),
     ("export scores --engine faiss:HNSW32", "mdcr export scores takes no --engine. It goes with export pool or run"),
-    (f"eval --model bm25 --sort xyz {POOL}", "xyz"),
 ]
 
 

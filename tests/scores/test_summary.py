@@ -222,14 +222,6 @@ def test_a_row_is_tested_against_the_baseline_of_its_depth() -> None:
     assert other.select("label", "baseline").rows() == [("bm25 (depth 500)", "lsa (depth 500)")]
 
 
-def test_systems_are_sorted_by_their_mean_over_pools() -> None:
-    many = made_up(["a", "b", "c"], [("Art", 10), ("Physics", 20)], samples=1)
-    for sort, order in (("ndcg", ["c", "b", "a"]), (None, ["a", "b", "c"])):
-        assert list(summarise(many, sort=sort, draws=DRAWS)["label"].unique(maintain_order=True)) == order
-    with pytest.raises(InputError, match="mrr was not scored"):
-        summarise(many, sort="mrr", draws=DRAWS)
-
-
 def test_notes_count_by_system() -> None:
     half, deep = {"map": [0.5]}, {"depth": 9}
     many = [

@@ -1,4 +1,4 @@
-"""The page of a report: leaderboard, charts, tables, and a browser of its queries."""
+"""The page of a report: tables, charts, and a browser of its queries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
 from pipeline.scores.charts import charts
 from pipeline.scores.findings import best_line, findings
-from pipeline.scores.judged import judged_parts
-from pipeline.scores.layout import build_tables, leaderboard, select_measures, table_of
+from pipeline.scores.layout import build_tables, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
 from pipeline.scores.render import render_table
@@ -63,7 +62,7 @@ class Report:
 
 
 def page_of(report: Report) -> Page:
-    """Return the page of a report. With one pool, its table replaces the leaderboard, and its figures open theirs."""
+    """Return the page of a report. With one pool, the figures of its table open their provenance."""
     runs, summary, selected = report.runs, report.summary, report.shown
     pools = summary.filter(pl.col("field").ne_missing(AVERAGE)).unique(["field", "size"])
     fields = pools["field"].drop_nulls().unique()
@@ -76,10 +75,7 @@ def page_of(report: Report) -> Page:
     corpus = runs["corpus"][0]
     facts = {"corpus": corpus, "pool settings": pool_text(runs.row(0, named=True))}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
-    parts: list[Part] = []
-    if len(pools) > 1:
-        parts.append(replace(leaderboard(selected, report.measures), frame=report.figures))
-    parts += [*charts(selected, runs), *_tables(report), *judged_parts(runs)]
+    parts: list[Part] = [*_tables(report), *charts(selected, runs)]
     queries = browser(runs, report.scores, report.measures, report.draws)
     parts += [queries] if queries.pools else []
     shown = findings(selected, runs)

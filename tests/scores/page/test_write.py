@@ -71,7 +71,7 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     page = report_page(runs, scores)
     kinds = [type(part).__name__ for part in page.parts]
-    assert kinds == ["Table", "Chart", "Chart", "Table", "Table", "Browser"]
+    assert kinds == ["Table", "Table", "Chart", "Chart", "Browser"]
     curve, by_field = (part for part in page.parts if isinstance(part, Chart))
     assert [series.x for series in curve.views["MAP"]] == [[7, 8], [7, 8]]
     assert by_field.categories == ["Art", "Physics", "mean"]
