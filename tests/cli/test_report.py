@@ -192,7 +192,8 @@ def test_folders_have_names_that_stay_and_tell_choices_apart(two: Path) -> None:
 
 MAKES = {
     "model": "bm25", "depth": "10", "precision": "bf16", "engine": "faiss:HNSW32", "measures": "f1",
-    "field": "Medicine", "year": "2017", "size": "121", "queries": "2", "samples": "1", "seed": "99", "split": "validation", "nested": "",
+    "field": "Medicine", "year": "2017",
+    "size": "121", "queries": "2", "samples": "1", "seed": "99", "split": "validation", "nested": "",
     "exclude": "ids.txt", "citation-direction": "total", "min-citations": "5", "min-abstract-chars": "9",
     "positives": "prefiltered", "keep-same-title": "", "after-cutoff": "2018", "trained-until": "2018",
     "earlier-only": "", "drop-near-duplicates": "",
