@@ -95,7 +95,7 @@ class Fetch:
     task: str | None = setting(
         None, "mteb: tasks with commas, such as SCIDOCS,SciFact, or the list scientific", of=("mteb",)
     )
-    train: bool = setting(False, "scirepeval: training splits too, for leak checks", of=("scirepeval",))
+    train: bool = setting(False, "scirepeval: training splits too, for mdcr train", of=("scirepeval",))
 
 
 @dataclass(frozen=True)

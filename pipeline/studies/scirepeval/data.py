@@ -73,16 +73,16 @@ class Judged:
         return list(self.pairs["query"].unique(maintain_order=True))
 
 
-def docs(entry: Entry, folder: Folder, split: str = "evaluation") -> Iterator[Doc]:
-    """Yield every paper of a split of a task's texts, with repeats."""
-    sample = folder.sample(entry) if split == "evaluation" else None
+def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
+    """Yield every paper of a task's texts, with repeats."""
+    sample = folder.sample(entry)
     if entry.kind == "authors":
         for path in folder.authors(entry):
             for paper, row in _document(sibling(path, "papers")).items():
                 yield read_doc(row, entry.fields, entry.name, _paper_id(path, paper))
         return
     columns = ("doc_id", "corpus_id", "sha", "paper_id", *entry.fields, "query", "candidates", "pos", "neg")
-    for row in rows([sample] if sample else folder.texts(entry, split), (), columns):
+    for row in rows([sample] if sample else folder.texts(entry), (), columns):
         papers: list[Mapping[str, Any]] = [row]
         if "query" in row:
             papers = row["candidates"] if "candidates" in row else [row["pos"], row["neg"]]
@@ -274,15 +274,3 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
 
 def _paper_id(path: Path, paper: str) -> str:
     return f"{path.parent.name}/{paper}"
-
-
-def trained_and_tested(entry: Entry, folder: Folder) -> tuple[set[str] | None, set[str] | None]:
-    """Return the ids of a task's own training papers (None: it has none) and of its test papers (None: all)."""
-    if entry.format in ("classification", "regression"):
-        labelled = load_labelled(entry, folder)
-        train, test = ({key.rpartition("~")[0] for key in keys} for keys in (labelled.train, labelled.test))
-        return train, test
-    if entry.kind == "authors":
-        return None, None
-    judged = load_judged(entry, folder)
-    return None, {*judged.pairs["query"], *judged.pairs["candidate"]}.union(*judged.groups.values())

@@ -16,7 +16,6 @@ import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.scirepeval.steps import LEAKS
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder
 
 _SCIDOCS = pl.col("task").str.starts_with("scidocs_")
@@ -36,25 +35,16 @@ _ENDS = pl.col("low", "high").fill_null(pl.col("value"))
 """Ends of intervals; a value without an interval is its own end."""
 
 
-def figures_of(artifacts: FigureArtifacts, folder: Folder) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the reported figures of all tasks and systems, and those that one figure of a task averages.
-
-    The latter are the row of all training papers and the few-shot rows, or the four figures of reviewer matching, as
-    the published code prints them.
-    """
-    reported, parts = list[pl.DataFrame](), list[pl.DataFrame]()
+def figures_of(artifacts: FigureArtifacts, folder: Folder) -> pl.DataFrame:
+    """Return the reported figures of all tasks and systems."""
+    reported = list[pl.DataFrame]()
     for (entry, system), artifact in artifacts.items():
-        figures = pl.DataFrame(artifact.arrow("figures.arrow"))
-        of_system = pl.lit(system).alias("system")
-        seconds = pl.lit(artifact.manifest.provenance["wall_seconds"])
-        facts = {"files": pl.lit(folder.state(entry)), "seconds": seconds}
-        reported.append(counted_figures(entry, figures).with_columns(of_system, **facts))
-        facts = {"task": pl.lit(entry.name), "title": pl.lit(entry.title), "few_shot": pl.lit(bool(entry.few_shot))}
-        shown = _with_intervals(figures.head(len(figures) * _is_averaged(entry, figures)))
-        parts.append(shown.select(of_system, "value", "low", "high", "items", measure="figure", **facts))
-    whole = pl.concat(reported)
+        facts = {"system": pl.lit(system), "files": pl.lit(folder.state(entry))}
+        facts["seconds"] = pl.lit(artifact.manifest.provenance["wall_seconds"])
+        figures = counted_figures(entry, pl.DataFrame(artifact.arrow("figures.arrow")))
+        reported.append(figures.with_columns(**facts))
     systems = pl.Enum(list(dict.fromkeys(system for _, system in artifacts)))
-    return whole.sort(pl.col("system").cast(systems), maintain_order=True), pl.concat(parts)
+    return pl.concat(reported).sort(pl.col("system").cast(systems), maintain_order=True)
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
@@ -63,7 +53,7 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     Each measure of a ranking task is one figure. Few-shot rows are averaged with the row of all training papers
     (appendix A.3), and so are the four figures of reviewer matching (appendix A.2).
     """
-    if _is_averaged(entry, figures):
+    if len(figures) > 1 and entry.kind not in ("proximity", "search", "triplets"):
         names = figures["figure"].to_list()
         sizes = ", ".join(name.partition("@")[2] for name in names[1:])
         figure = f"{names[0]} (all, {sizes})" if entry.few_shot else ", ".join(entry.measures)
@@ -79,13 +69,7 @@ def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _is_averaged(entry: Entry, figures: pl.DataFrame) -> bool:
-    return len(figures) > 1 and entry.kind not in ("proximity", "search", "triplets")
-
-
 def _with_intervals(figures: pl.DataFrame) -> pl.DataFrame:
-    if figures.is_empty():
-        return figures.with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
     ends = kit.estimate(figures, kit.Design(row=(), of=("figure",), item="figure", resampled="draws"), seed=0)
     several = pl.col("items") > 1
     return figures.with_columns(low=pl.when(several).then(ends["low"]), high=pl.when(several).then(ends["high"]))
@@ -214,19 +198,6 @@ def tasks(figures: pl.DataFrame) -> kit.Table:
     return kit.table("tasks", "SciRepEval: tasks", frame.select(names), label, kit.figure(), notes, **layout)
 
 
-def parts(rows: pl.DataFrame) -> kit.Table:
-    """Return the figures that one figure of a task averages (:func:`figures_of`)."""
-    name, size = (pl.col("measure").str.split("@").list.get(place, null_on_oob=True) for place in (0, 1))
-    part = pl.when("few_shot").then(pl.format("{}, {}", name, size.fill_null("all"))).otherwise("measure")
-    notes = [
-        "A figure of the table of tasks is the mean of these. all: every training paper; a number: a few-shot row."
-    ]
-    frame = rows.select("task", "measure", "system", "value", "low", "high", "items")
-    layout = {"rows": rows.with_columns(_ENDS, part=part), "across": "{system}"}
-    title = "SciRepEval: full and few-shot rows"
-    return kit.table("parts", title, frame, "task: {title}, {part}", kit.figure(), notes, **layout)
-
-
 def difference_table(differences: pl.DataFrame, baseline: str) -> kit.Table:
     """Return the differences over all figures (:func:`differences`)."""
     frame = differences.filter(format="").drop("format")
@@ -246,17 +217,6 @@ def gains(differences: pl.DataFrame, baseline: str) -> kit.Chart:
     by_format = differences.filter(pl.col("format") != "").with_columns(category.alias("format"))
     views = {"difference": [*kit.lines(by_format, "system", "format")]}
     return kit.Chart(f"Gain over {baseline} by format", "", "points", views, categories=FORMATS)
-
-
-def leaks(artifacts: Mapping[str, kit.Artifact]) -> kit.Table:
-    """Return how many test papers of each task are in training data."""
-    frame = pl.concat(
-        pl.DataFrame(artifact.arrow("leaks.arrow")).select(pl.lit(task).alias("task"), *LEAKS.names)
-        for task, artifact in artifacts.items()
-    )
-    shown = {"training data": "{training}", "test papers": "{papers:,}", "in it by id": "{ids:,}",
-             "by title alone": "{titles:,}"}  # fmt: skip
-    return kit.table("leaks", "SciRepEval: test papers in training data", frame, "{task}", shown)
 
 
 def counts(artifacts: FigureArtifacts) -> kit.Table:

@@ -1,4 +1,4 @@
-"""The artifacts of the benchmark: one corpus of all tasks' papers, their vectors, figures of each task, and leaks."""
+"""The artifacts of the benchmark: one corpus of all tasks' papers, their vectors, and figures of each task."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,9 +34,6 @@ FIGURES = pa.schema(
     [("figure", pa.string()), ("value", pa.float64()), ("items", pa.int64()), ("draws", pa.list_(pa.float64()))]
 )
 """Figures of one task and system: fractions; ``draws``: the value in each resample."""
-
-LEAKS = pa.schema([("training", pa.string()), ("papers", pa.int64()), ("ids", pa.int64()), ("titles", pa.int64())])
-"""For each set of training data: number of test papers, of those in it by id, and of those in it by title only."""
 
 
 def multi_format(extra: Formats = "") -> dict[str, dict[str, str]]:
@@ -218,52 +215,3 @@ def _rows(corpus: kit.Corpus, keys: Sequence[str]) -> npt.NDArray[np.int64]:
         key = keys[int(np.flatnonzero(rows < 0)[0])]
         raise InputError(f"paper {key.rpartition('~')[0]!r} must be in the corpus, got another text", "Run it again")
     return rows
-
-
-def leaks_task(corpus: Artifact, folder: Folder, entry: Entry, lists: Mapping[str, Path]) -> Task:
-    """Return the task that searches the training data of a task, and training lists, for its test papers.
-
-    A list is a file with the id or the title of a training paper on each line.
-    """
-    train = folder.texts(entry, "train") if entry.in_train else []
-    checksums = {name: kit.sha256(path) for name, path in lists.items()}
-    config = {"task": entry, "train": kit.fingerprint(train, folder.root), "lists": checksums}
-
-    def run(_inputs: kit.Inputs, out: kit.Workdir, _resources: kit.Resources) -> kit.Counts:
-        rows = list[dict[str, Any]]()
-        with left_out(entry):
-            titles = {doc.id: kit.same_title_form(doc.title) for doc in data.docs(entry, folder)}
-            own, test = data.trained_and_tested(entry, folder)
-            sources: dict[str, Iterable[tuple[str, str]]] = {}
-            if own is not None:
-                sources["its own"] = ((paper, titles[paper]) for paper in own)
-            if train:
-                papers = data.docs(entry, folder, "train")
-                sources["the encoders'"] = ((doc.id, kit.same_title_form(doc.title)) for doc in papers)
-            sources |= {name: _read_list(path) for name, path in lists.items()}
-            tested = {paper: titles[paper] for paper in (titles if test is None else test & titles.keys())}
-            rows = [
-                {"training": name, "papers": len(tested), **_leaked(tested, papers)} for name, papers in sources.items()
-            ]
-        out.arrow("leaks.arrow", pa.Table.from_pylist(rows, schema=LEAKS), LEAKS)
-        return {"sources": len(rows)}
-
-    return Task("scirepeval-leaks", 1, FOLDER, f"{entry.name}-leaks", config, {"corpus": corpus}, run)
-
-
-def _read_list(path: Path) -> Iterator[tuple[str, str]]:
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        yield from ((line.strip(), kit.same_title_form(line)) for line in lines)
-
-
-def _leaked(test: Mapping[str, str], training: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Return the numbers of test papers in training data by id, and by title only; both have titles by id."""
-    by_title: dict[str, set[str]] = {}
-    for paper, title in test.items():
-        by_title.setdefault(title, set()).add(paper)
-    by_title.pop("", None)
-    ids, same_title = set[str](), set[str]()
-    for paper, title in training:
-        ids |= {paper} & test.keys()
-        same_title |= by_title.get(title, set())
-    return {"ids": len(ids), "titles": len(same_title - ids)}

@@ -32,7 +32,6 @@ class Recipe:
     confusion: str = required(
         "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
     )
-    training_lists: tuple[str, ...] = required("files with the id or title of a training paper on each line")
     seed: int = required("seed of the bootstrap")
     resamples: int = required("resamples of the bootstrap")
 
@@ -71,15 +70,6 @@ class Recipe:
         require_known(self.confusion, table, f"confusion must name a multi-format system, got {self.confusion!r}")
         row = table[self.confusion]
         return {name: row[name] for name in (*FORMATS[:3], "query") if name in row}
-
-    @property
-    def lists(self) -> dict[str, Path]:
-        """The training lists by name."""
-        lists = {Path(text).name: kit.resolved(Path(text).expanduser()) for text in self.training_lists}
-        for path in lists.values():
-            if not path.is_file():
-                raise InputError(f"a training list must be a file, got {path}", "Set training_lists")
-        return lists
 
     def available(self) -> dict[str, Entry]:
         """Return the tasks with files in the folder, by name."""
@@ -124,8 +114,8 @@ NEEDS = "Fetch the published files, mdcr fetch scirepeval, and give their folder
 
 @kit.study("scirepeval", "24 tasks in four formats", Recipe, needs=NEEDS, listing=listing)
 def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return averages, tasks, formats, differences, correlations, costs, leaks and counts."""
-    folder, available, chosen, lists = recipe.folder, [*recipe.available().values()], recipe.chosen(), recipe.lists
+    """Return averages, tasks, formats, differences, correlations, costs and counts."""
+    folder, available, chosen = recipe.folder, [*recipe.available().values()], recipe.chosen()
     baseline, confused = recipe.baseline_system, recipe.confused_encoders
     systems = {name: steps.encoders(name, recipe.formats) for name in recipe.names}
     systems |= {f"~{name}": steps.single_encoder(name) for name in confused.values()}
@@ -141,8 +131,8 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         steps.figures_task(corpus, folder, config, vectors[name][config.task.format])
         for (_, name), config in zip(keys, configs, strict=True)
     ]
-    made = yield [*(steps.leaks_task(corpus, folder, entry, lists) for entry in chosen), *figure_tasks]
-    leaks, every = dict(zip(chosen, made, strict=False)), dict(zip(keys, made[len(chosen) :], strict=True))
+    made = yield figure_tasks
+    every = dict(zip(keys, made, strict=True))
     damaged = {entry for (entry, _), artifact in every.items() if not artifact.manifest.counts["figures"]}
     artifacts = {key: artifact for key, artifact in every.items() if key[0] not in damaged}
     if not artifacts:
@@ -153,7 +143,7 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     stores = yield [vectors[name][kind]["paper"] for name, kind in embedded]
 
     is_own, sources = pl.col("system").is_in(recipe.names), [corpus.name, *(each.name for each in artifacts.values())]
-    with_confusion, rows = report.figures_of(artifacts, folder)
+    with_confusion = report.figures_of(artifacts, folder)
     figures = with_confusion.filter(is_own)
     means = report.means(with_confusion, recipe.edition)
     differences = report.differences(figures, baseline, recipe.seed)
@@ -167,18 +157,16 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     tables = [
         report.averages(means.filter(is_own), published, recipe.edition, samples),
         report.tasks(figures),
-        report.parts(rows.filter(is_own)),
         report.formats(means.filter(is_own)),
         report.codes(means, confused, published.get(recipe.confusion, ""), recipe.edition),
         report.difference_table(differences, baseline),
         report.correlations(figures),
         sizes,
-        report.leaks({entry.name: artifact for entry, artifact in leaks.items()}),
         report.counts({key: artifact for key, artifact in every.items() if key[1] in recipe.names}),
     ]
     return kit.Report(
         [table for table in tables if len(table.frame)],
         charts={"gains": report.gains(differences, baseline)} if len(differences) else {},
-        sources=[*sources, *(artifact.name for artifact in leaks.values())],
+        sources=sources,
         best=report.best_of(means.filter(is_own)),
     )
