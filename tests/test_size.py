@@ -11,7 +11,7 @@ LINES = {
     ".": 484,
     "cli": 2_933,
     "train": 2_262,
-    "studies": 9_089,
+    "studies": 8_973,
     "cluster": 560,
     "scores": 4_885,
     "stages": 3_768,
