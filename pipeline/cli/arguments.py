@@ -269,7 +269,7 @@ COMMANDS: Mapping[str, Command] = {
     "leaderboard": Command(
         "rank everything scored so far, with intervals, significance groups and costs",
         "study:leaderboard",
-        (_own(some(VARIOUS, "add")), _COUNTED),
+        (_own(some(VARIOUS, "add training")), _COUNTED),
         "memory workers json",
     ),
     "card": Command(

@@ -123,6 +123,9 @@ class Various:
     add: tuple[Path, ...] = setting(
         (), "submission to verify and count, or a folder of them; may be repeated", metavar="FILE"
     )
+    training: tuple[str, ...] = setting(
+        (), "training data, as of the study clean: adds values over the queries that are not in it", metavar="FILE"
+    )
     measure: str | None = setting(None, "what systems are ranked by (default: map)")
     benchmarks: tuple[str, ...] = setting(
         (), "benchmark that counts, by its name, with * for any text; may be repeated (default: all)", metavar="CHOICE"

@@ -120,7 +120,7 @@ def leaderboard(options: argparse.Namespace) -> None:
             raise InputError(f"{path} must hold submissions (.zip), got none", "Name a submission, or their folder")
         for file in submitted:
             say(f"{file}: verified, {len(submissions.add(workspace, file))} scores")
-    chosen, recipe = _default_recipe("leaderboard", **_choices(options))
+    chosen, recipe = _default_recipe("leaderboard", **_choices(options), training=options.training)
     present(workspace, chosen, chosen.name, recipe, options, options.output)
 
 

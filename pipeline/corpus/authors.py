@@ -106,7 +106,7 @@ class Authors:
         return Graph(*(self._artifact.arrow(name).column(0).chunk(0).to_numpy() for name in names))
 
     def classes(
-        self, queries: Ints, years: AnyRows | int, owner: Ints, cited: AnyRows, resolution: str = ""
+        self, queries: AnyRows, years: AnyRows | int, owner: Ints, cited: AnyRows, resolution: str = ""
     ) -> npt.NDArray[np.int64]:
         """Return what cited papers are to the citing ones, places in :data:`CLASSES`, int64 ``[citations]``.
 

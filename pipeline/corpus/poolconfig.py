@@ -58,7 +58,8 @@ class PoolConfig:
             None: as many as those. Test pools do not differ in it.
         seed: seed of all draws.
         exclude: (name, SHA-256) of the lists of ids that may not be queries.
-        positives: ``corpus`` (every cited paper with a title) or ``prefiltered``.
+        positives: ``corpus`` (every cited paper with a title); ``prefiltered``; or ``strangers`` (those of this class
+            of :meth:`pipeline.corpus.authors.Authors.classes`; other cited papers are neither relevant nor negative).
         drop_same_title: exclude candidates with the query's normalised title.
         nested: smaller pools of a sample are subsets of its larger pools.
         after_cutoff: last year of the encoders' training data; queries are later. None: no condition.
@@ -104,8 +105,11 @@ class PoolConfig:
         kind=tuple[Path, ...],
         metavar="FILE",
     )
-    positives: Literal["corpus", "prefiltered"] = setting(
-        "corpus", "corpus (every cited paper with a title) or prefiltered", rule=True
+    positives: Literal["corpus", "prefiltered", "strangers"] = setting(
+        "corpus",
+        "corpus (every cited paper with a title), prefiltered, or strangers (not by the authors of the query or their "
+        "co-authors; their papers are left out)",
+        rule=True,
     )
     drop_same_title: bool = setting(
         True,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.config import counted, format_count
-from pipeline.core.csr import Ints, find_sorted, ranges
+from pipeline.core.csr import Ints, find_sorted, pack, ranges
 from pipeline.core.errors import InsufficientDataError
 from pipeline.core.progress import say, warn
 from pipeline.core.rng import priorities, smallest
@@ -48,7 +48,8 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
     """
     prefiltered = prefilter(corpus.attributes, config.prefilter)
     queries, source, candidates, drawn_count = draw(corpus, config, prefiltered[0], excluded, used)
-    papers = QuerySource.of(corpus, config).papers(queries.rows)
+    of_queries = QuerySource.of(corpus, config)
+    papers = of_queries.papers(queries.rows)
     if config.queries_are == "texts":
         owner, grade = (column.to_numpy() for column in corpus.missing.columns)
         missing = np.isin(owner, queries.rows)
@@ -67,6 +68,9 @@ def build_pool(corpus: Corpus, config: PoolConfig, out: Workdir, excluded: Ints,
     query_papers = papers[with_paper].astype(np.uint32)
     pairs = [*_pairs_to_exclude(corpus, config, query_papers, candidates)]
     exclusion_counts = dict(zip(("excluded_self", "excluded_same_title"), map(len, pairs), strict=True))
+    if config.positives == "strangers":
+        pairs.append(_no_positives(queries, of_queries, candidates))
+        exclusion_counts["excluded_no_stranger"] = len(pairs[-1])
     excluded = np.unique(np.concatenate(pairs), axis=0)
     if config.drop_near_duplicates:
         with_near = np.unique(np.concatenate([excluded, near_pairs(corpus, query_papers, candidates)]), axis=0)
@@ -248,6 +252,14 @@ def _pairs_to_exclude(corpus: Corpus, config: PoolConfig, queries: Rows, candida
     rows = candidates[order[ranges(starts, lengths)]].astype(np.int64)
     is_other = rows != queries[owner]
     return self_pairs, np.stack([owner[is_other], rows[is_other]], axis=1)
+
+
+def _no_positives(queries: Queries, source: QuerySource, candidates: Rows) -> Ints:
+    """Return (query, row) pairs, int64 ``[n, 2]``, of candidates that a query cites and that are no positives of it."""
+    cited = pack(*source.citations.of_many(queries.rows))
+    others = np.setdiff1d(cited, pack(queries.owner, queries.positives))
+    pairs = np.stack(np.divmod(others, np.uint64(1 << 32)), axis=1).astype(np.int64)
+    return pairs[find_sorted(candidates, pairs[:, 1])[1]]
 
 
 def write_pool(

@@ -15,6 +15,7 @@ from pipeline.core.fields import FIELD_BIT
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import id_keys
+from pipeline.corpus.authors import CLASSES, Authors
 from pipeline.corpus.near import are_near
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.prefilter import Mask, describe_dropped, loosening, prefilter
@@ -228,6 +229,10 @@ def _positives(
         near = papers[owner] >= 0
         near[near] = are_near(source.corpus, papers[owner[near]], cited[near])
         owner, cited, removed["near_duplicate"] = owner[~near], cited[~near], int(np.count_nonzero(near))
+    if source.corpus.authors is not None:
+        classes = Authors(source.corpus.authors, source.corpus).classes(papers, years, owner, cited)
+        far = classes == CLASSES.index("stranger")
+        owner, cited, removed["no_stranger"] = owner[far], cited[far], int(np.count_nonzero(~far))
     return owner, cited, removed
 
 

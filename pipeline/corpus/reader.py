@@ -52,10 +52,10 @@ class Graph(NamedTuple):
 
 
 class Corpus:
-    """A published corpus. Papers are given by row."""
+    """A published corpus, with its authors if they are needed. Papers are given by row."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self.artifact = artifact
+    def __init__(self, artifact: Artifact, authors: Artifact | None = None) -> None:
+        self.artifact, self.authors = artifact, authors
         self._shards = [output.path for output in artifact.outputs("papers-*.arrow")]
         rows = [output.rows or 0 for output in artifact.outputs("papers-*.arrow")]
         self.starts: Ints = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)

@@ -26,6 +26,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.reader import Corpus
+from pipeline.stages.authors import authors_task
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,14 @@ class PoolBuilder:
     exclude: tuple[Path, ...]
     ids: tuple[str, ...]
 
+    @property
+    def needs_corpus_alone(self) -> bool:
+        """Whether it draws, and from nothing but the corpus."""
+        return not self.config.given and self.config.positives != "strangers"
+
     def __call__(self, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
         """Draw the pool, or write the pool given by the release; return its counts."""
-        corpus = Corpus(inputs["corpus"])
+        corpus = Corpus(inputs["corpus"], inputs.get("authors"))
         if self.config.given:
             return build_given_pool(corpus, self.config, out)
         excluded = corpus.rows_of(self.ids)
@@ -60,6 +66,8 @@ def pool_task(corpus: Task | Artifact, config: PoolConfig, exclude: Sequence[Pat
     config = dataclasses.replace(config, exclude=exclusions(exclude))
     inputs: dict[str, Task | Artifact] = {"corpus": corpus}
     identity = config
+    if config.positives == "strangers":
+        inputs["authors"] = authors_task(corpus)
     if config.split == "validation":
         inputs["test"] = pool_task(corpus, dataclasses.replace(config, split="test", sample=1), exclude)
     else:
@@ -122,7 +130,7 @@ def _shortage(runner: Runner, pool: Task, *, dry: bool) -> InsufficientDataError
         if not dry:
             runner.make(pool)
         elif isinstance(corpus, Artifact) and isinstance(builder, PoolBuilder) and not runner.published(pool):
-            return None if builder.config.given else shortage(Corpus(corpus), builder.config, builder.ids)
+            return shortage(Corpus(corpus), builder.config, builder.ids) if builder.needs_corpus_alone else None
     except InsufficientDataError as error:
         return error
     return None
@@ -132,7 +140,7 @@ def explained(error: InsufficientDataError, pools: Sequence[Task]) -> Insufficie
     """Return an error about pools of one corpus, with the nearest settings that the corpus has enough papers for."""
     pools = [pool for pool in pools if pool.config.split == "validation"] or pools
     corpus, builder = pools[0].inputs["corpus"], pools[0].run
-    if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or builder.config.given:
+    if not isinstance(corpus, Artifact) or not isinstance(builder, PoolBuilder) or not builder.needs_corpus_alone:
         return error
     configs = [dataclasses.replace(pool.config, sample=1) for pool in pools]
     every_field = {config.field for config in configs} == set(MAG_FIELDS)

@@ -54,7 +54,7 @@ def clean(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     )
     papers = np.unique(np.append(queries["paper"], positives["paper"]).astype(np.int64))
     held = held_by(corpus, papers[papers >= 0], recipe.training)
-    seen = held.select("paper", seen=pl.any_horizontal("id", "doi", "title", pl.col("share") >= recipe.contained))
+    seen = held.select("paper", seen=is_seen(recipe.contained))
     queries, positives = (
         frame.with_columns(pl.col("paper").cast(pl.Int64)).join(seen, "paper", "left", maintain_order="left")
         for frame in (queries, positives)
@@ -84,6 +84,11 @@ def parts(values: pl.DataFrame, queries: pl.DataFrame, positives: pl.DataFrame) 
 def _values(values: pl.DataFrame, part: str) -> pl.DataFrame:
     field, query = pl.col("field").cast(pl.String).fill_null("dataset"), pl.col("query").cast(pl.Int64)
     return values.select("size", "sample", "value", field, query, system="label", part=pl.lit(part))
+
+
+def is_seen(contained: float) -> pl.Expr:
+    """Return whether papers count as seen, of the columns of :func:`held_by`."""
+    return pl.any_horizontal("id", "doi", "title", pl.col("share") >= contained)
 
 
 def held_by(corpus: kit.Corpus, papers: npt.NDArray[np.int64], files: Sequence[str]) -> pl.DataFrame:

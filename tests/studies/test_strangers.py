@@ -116,6 +116,19 @@ def test_map_of_a_class_is_that_of_files_without_the_other_classes(authored: Pat
             )
 
 
+def test_a_pool_of_strangers_gives_the_map_of_their_class(authored: Path) -> None:
+    pool = flags("--corpus c --year 2019 --size all --queries all --min-citations 0 --depth 900 --measures map")
+    scored = mdcr_json(authored, "eval", "--model", "bm25,lsa", "--positives", "strangers", "--samples", "1", *pool)
+    wanted = ["size=all", "queries=all", "samples=1", "depth=900"]
+    tables = mdcr_json(authored, *COMMAND, *(f"--set={setting}" for setting in wanted))["tables"]
+    of_class = pl.DataFrame(tables["classes"]).filter(
+        pl.col("class") == "stranger", third="all", measure="map", resolution="initial"
+    )
+    assert {row["label"]: row["value"] for row in scored["rows"] if row["measure"] == "map"} == pytest.approx(
+        dict(of_class.select("label", "value").iter_rows())
+    )
+
+
 def test_a_cutoff_beyond_the_depth_and_a_source_without_authors_are_named(authored: Path, root: Path) -> None:
     assert "cutoff must be from 1 to depth" in one_line_error(mdcr(authored, *COMMAND, "--set", "cutoff=9999"))
     tiny = [word.replace("c", "tiny") if word == "c" else word for word in COMMAND]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -11,9 +11,15 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, read_benchmarks
+from pipeline.studies.clean import held_by, is_seen
+from pipeline.studies.leaderboard import benchmarks as of_workspace
+from pipeline.studies.leaderboard.benchmarks import Benchmark, read_benchmarks
 from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
 
+_CLEAN = pl.Schema({
+    "benchmark": pl.String, "system": pl.String, "clean": pl.Float64, "clean_low": pl.Float64, "clean_high": pl.Float64,
+    "clean_queries": pl.Int64,
+})  # fmt: skip
 _LIMITS = {
     "parameters (M)": ("parameters", 1e6, "≤"),
     "bytes per paper": ("bytes", 1, "≤"),
@@ -36,6 +42,14 @@ _CHOOSERS = {head: side for head, (_, _, side) in _LIMITS.items()} | dict.fromke
     ("licence", "benchmark", "kind", "field", "candidates", "year"), "="
 )
 """Comparison by which readers filter rows, by column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(of_workspace.Recipe):
+    """Settings of the study."""
+
+    training: tuple[str, ...] = kit.required("files of training data, for values over queries that are not in them")
+    contained: float = kit.required("share of 13-word sequences in common, from which a text counts as the paper")
 
 
 @kit.study("leaderboard", "every system on every benchmark, and which differ", Recipe)
@@ -141,6 +155,10 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
     every = pl.concat(benchmark.systems for benchmark in benchmarks)
     leaks = [leak(cost_of[system], year) for system, year in every.select("system", "year").iter_rows()]
     every = every.with_columns(leak=pl.Series(leaks, dtype=pl.String))
+    clean = pl.concat(
+        [pl.DataFrame(schema=_CLEAN), *(_on_clean_queries(benchmark, recipe) for benchmark in benchmarks)]
+    )
+    every = every.join(clean, ["benchmark", "system"], "left", maintain_order="left")
     further, order = ["similar", "rankings", "drawn"], ["queries", "leak", "command"]
     frame = every.select(pl.all().exclude(*further, *order), *order)
     costs_of = pl.DataFrame([cost_of[system] for system in every["system"]], schema=COSTS).drop("system")
@@ -149,10 +167,13 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
         best, label=pl.col("measure").map_elements(kit.label_of, pl.String),
         candidates=pl.col("size").map_elements(kit.format_count, pl.String),
     )  # fmt: skip
+    of_clean: kit.Columns = {
+        "clean": kit.figure("clean", "clean_low", "clean_high"), "clean queries": "{clean_queries:,}",
+    }  # fmt: skip
     shown: kit.Columns = {
         "benchmark": "{benchmark}", "measure": "{label}", "value": kit.figure(), "rank": RANK, "group": "{group}",
         "kind": "{kind}", "field": "{field}", "candidates": "{candidates}", "year": "{year}", **_COSTS,
-        "leak": "{leak}",
+        "leak": "{leak}", **(of_clean if recipe.training else {}),
     }  # fmt: skip
     runs = [benchmark.runs for benchmark in benchmarks if benchmark.runs is not None]
     notes = (
@@ -160,11 +181,30 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
         "provenance and command. Systems of a benchmark that share a letter do not differ significantly: paired "
         f"permutation tests of all pairs, Holm's correction, p < {recipe.alpha:g}. The interval of a rank leaves out "
         "the places of significantly better and worse systems. Leak: training data with citations as late as the "
-        "queries; –: unknown.",
+        "queries; –: unknown."
+        + " Clean: the value over queries of drawn pools that are in no training data given."
+        * bool(recipe.training),
         *filter(None, [kit.cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""]),
     )
     made = _chosen_by_readers(kit.table("benchmarks", "Every benchmark", frame, "{system}", shown, notes, rows=rows))
     return replace(made, records=every.rename({"system": "label"}).with_columns(system="label").to_dicts())
+
+
+def _on_clean_queries(benchmark: Benchmark, recipe: Recipe) -> pl.DataFrame:
+    """Return the value of each system over the queries of a pool that are in no training data (:data:`_CLEAN`)."""
+    if not recipe.training or benchmark.runs is None or benchmark.facts["kind"] != "pools":
+        return pl.DataFrame(schema=_CLEAN)
+    pool = kit.open_rankings(benchmark.runs.head(1)).pool
+    papers = pool.query_papers[0]
+    held = held_by(pool.corpus, np.unique(papers[papers >= 0]), recipe.training)
+    clean = np.flatnonzero(~np.isin(papers, held.filter(is_seen(recipe.contained))["paper"]))
+    values = benchmark.values.filter(pl.col("item").is_in(clean)).with_columns(group=pl.lit(benchmark.group))
+    design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
+    found = kit.estimate(values, design, benchmark.seed, draws=benchmark.draws)
+    return found.select(
+        pl.lit(benchmark.name).alias("benchmark"), "system", clean="value", clean_low="low", clean_high="high",
+        clean_queries=pl.lit(len(clean), pl.Int64),
+    )  # fmt: skip
 
 
 def _chosen_by_readers(table: kit.Table) -> kit.Table:

@@ -19,6 +19,7 @@ import polars as pl
 import pytest
 
 from pipeline.api import Workspace
+from pipeline.api import open as open_workspace
 from pipeline.core.errors import InputError
 from pipeline.core.runner import Runner
 from pipeline.studies import submissions
@@ -316,3 +317,20 @@ def test_ranks_in_a_block_are_among_its_systems() -> None:
     assert study._ranks_among([*"cad"], systems).tolist() == [[2, 1, 3], [2, 1, 2], [3, 1, 3]]
     lower_first = systems.with_columns(measure=pl.lit("map"), value=-pl.col("value"))
     assert study._ranks_among(["a", "d"], lower_first).tolist() == [[2, 1], [2, 1], [2, 1]]
+
+
+def test_clean_values_are_those_of_the_queries_that_training_data_lack(root: Path, board: Any, tmp_path: Path) -> None:
+    workspace, training = open_workspace(root), tmp_path / "seen.txt"
+    scores = workspace.scores(corpus="tiny", year=2019, size=500, depth=500).filter(
+        pl.col("field").is_null(), measure="map"
+    )
+    seen = scores["query_id"].unique().sort()[:7]
+    training.write_text("\n".join(seen))
+    rows = mdcr_json(root, "leaderboard", "--training", str(training))["tables"]["benchmarks"]
+    found = {row["system"]: row for row in rows if row["field"] is None and row["size"] == 500}
+    for (system,), of_system in scores.filter(~pl.col("query_id").is_in(seen.implode())).group_by("system"):
+        row, values = found[str(system)], of_system.group_by("query_id").agg(pl.mean("value"))
+        assert row["clean_queries"] == len(values) == 13
+        assert row["clean"] == pytest.approx(values["value"].mean(), abs=1e-12)
+        assert row["clean_low"] < row["clean"] < row["clean_high"]
+    assert {row["clean_queries"] for row in board["benchmarks"]} == {None}
