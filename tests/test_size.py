@@ -9,20 +9,20 @@ import pytest
 PIPELINE = Path(__file__).parents[1] / "pipeline"
 LINES = {
     ".": 484,
-    "cli": 2_933,
+    "cli": 2_957,
     "train": 2_262,
-    "studies": 8_973,
+    "studies": 9_134,
     "cluster": 560,
-    "scores": 4_885,
-    "stages": 3_768,
+    "scores": 5_075,
+    "stages": 3_781,
     "exchange": 1_947,
     "measure": 3_274,
     "retrieve": 2_803,
     "encode": 4_615,
-    "corpus": 2_557,
+    "corpus": 2_578,
     "sources": 5_127,
-    "core": 3_341,
-    "alias": 28,
+    "core": 3_347,
+    "alias": 27,
     "data": 6,
 }
 """Lines of Python that a room may have, its tests apart; ``.`` is what lies beside the rooms."""
