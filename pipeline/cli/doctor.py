@@ -53,7 +53,7 @@ def _java() -> Finding:
         java = describe_java()
     except MdcrError as error:
         return Finding("Java", False, error.what, error.remedy)
-    return Finding("Java", True, f"{java.version} ({java.origin}, {java.home})")
+    return Finding("Java", True, f"{java.version} ({java.home})")
 
 
 def _lucene() -> Finding:

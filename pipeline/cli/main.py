@@ -76,9 +76,7 @@ def _run(words: list[str]) -> None:
     options = read(words)
     from pipeline.core import progress
     from pipeline.core.files import disk_errors
-    from pipeline.core.resources import check_threads
 
-    check_threads()
     progress.set_quiet(options.quiet)
     progress.set_verbose(getattr(options, "verbose", False))
     with disk_errors(options.root):

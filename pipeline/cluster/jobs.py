@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import redirect_stderr, suppress
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -170,7 +170,7 @@ def stuck(state: str) -> bool:
 
 
 def states(jobs: Iterable[str]) -> dict[str, str]:
-    """Return Slurm's state of each job, with its reason: from its queue, or else from its accounting.
+    """Return the state of each job in Slurm's queue, with its reason.
 
     A job that Slurm has forgotten is ``ENDED``; if Slurm does not answer, all are ``unknown``, with its reason.
     """
@@ -183,13 +183,6 @@ def states(jobs: Iterable[str]) -> dict[str, str]:
     for line in queue.splitlines():
         job, state, reason = line.split("|", 2)
         known[job] = state if reason == "None" else f"{state} ({reason})"
-    if forgotten := [job for job in wanted if job not in known]:
-        with suppress(StageError):  # the cluster has no accounting
-            text = _ask(
-                "sacct", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={','.join(forgotten)}"
-            )
-            accounts = optional("submitit", "mdcr jobs", "slurm").SlurmJob.watcher.read_info(text)
-            known |= {job: accounts[job]["State"].split()[0] for job in forgotten if job in accounts}
     return {job: known.get(job, "ENDED") for job in wanted}
 
 

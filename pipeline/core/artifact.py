@@ -25,9 +25,6 @@ _MISSING = (0, -1, 0)
 _verified: dict[Path, tuple[int, int, int]] = {}
 """Stamps of the files whose checksum this process has verified."""
 
-_left_out: set[str] = set()
-"""What this process has warned about."""
-
 _Listed = TypeVar("_Listed")
 _Read = TypeVar("_Read")
 
@@ -142,9 +139,7 @@ def readable(listing: Iterable[_Listed], read: Callable[[_Listed], _Read]) -> It
         except InputError as error:
             path = place.path if isinstance(place, Artifact) else None
             line = f"{path}: {error}" if path and path.name not in error.what else str(error)
-            if line not in _left_out:
-                warn(f"left out: {line}")
-            _left_out.add(line)
+            warn(f"left out: {line}")
         else:
             yield found
 

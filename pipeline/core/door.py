@@ -13,8 +13,8 @@ import importlib
 import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.settings import choices_text
@@ -59,7 +59,7 @@ def checked(function: Function, modules: Mapping[str, str] | None = None) -> Fun
             several = value if parameter.kind is parameter.VAR_KEYWORD else {name: value}
             for each, item in several.items():
                 if item is not parameter.default:
-                    require(item, hints()[name], each)
+                    require(item, hints().get(name, Any), each)
         return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]
@@ -91,13 +91,10 @@ def require(value: Any, hint: Any, name: str) -> None:
 
 def _hints(function: Callable[..., Any], modules: Mapping[str, str]) -> dict[str, Any]:
     function = inspect.unwrap(function)
-    space = {name: getattr(importlib.import_module(module), name) for name, module in modules.items()}
-    space |= {"pl": importlib.import_module("polars")}
-    found = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        text = parameter.annotation
-        found[name] = Any if text is parameter.empty else eval(text, function.__globals__, space)  # noqa: S307
-    return found
+    names = {name: getattr(importlib.import_module(module), name) for name, module in modules.items()}
+    space = function.__globals__ | names | {"pl": importlib.import_module("polars")}
+    arguments = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    return dict(get_type_hints(SimpleNamespace(__annotations__=arguments), space, include_extras=True))
 
 
 _PLAIN: dict[Any, Callable[[Any], bool]] = {

@@ -9,8 +9,8 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from typing import TypeVar
 
@@ -77,15 +77,12 @@ def signals_held() -> Iterator[None]:
         handlers[number](number, frame)
 
 
-def in_order(
-    function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int, threads: Executor | None = None
-) -> Iterator[_Result]:
+def in_order(function: Callable[[_Item], _Result], items: Iterable[_Item], workers: int) -> Iterator[_Result]:
     """Yield ``function(item)`` in the order of items, from threads; at most ``workers`` + 1 results wait.
 
-    It is faster than one thread if the function releases the interpreter lock most of the time. ``threads`` are left
-    running; by default, they are started and ended here.
+    It is faster than one thread if the function releases the interpreter lock most of the time.
     """
-    with nullcontext(threads) if threads else ThreadPoolExecutor(max(1, workers)) as pool:
+    with ThreadPoolExecutor(max(1, workers)) as pool:
         futures: deque[Future[_Result]] = deque()
         for item in items:
             if len(futures) > workers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -71,41 +71,6 @@ def span(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-
-
-class Steps:
-    """Shows the steps of a command with their numbers and the total time left, a line a step.
-
-    The time left is known when this command has timed a step of each remaining kind. The latest step of a kind counts,
-    since the first one also loads and compiles.
-    """
-
-    def __init__(self) -> None:
-        self._remaining_steps: dict[str, str] = {}
-        self._done = 0
-        self._timed: dict[str, float] = {}
-        self._running = "", ""
-
-    def expect(self, kinds: Mapping[str, str]) -> None:
-        """Set the remaining steps: their kinds of work by identity."""
-        self._remaining_steps = dict(kinds)
-
-    def begin(self, step: str, kind: str, text: str) -> None:
-        """Show that a step begins."""
-        self._remaining_steps[step] = kind
-        total = self._done + len(self._remaining_steps)
-        timed = self._timed.keys() >= set(self._remaining_steps.values())
-        seconds = sum(self._timed[kind] for kind in self._remaining_steps.values()) if timed else 0
-        self._running = text.partition(":")[0], kind
-        say(f"[{self._done + 1}/{total}] {text}" + (f" (about {span(seconds)} left)" if seconds >= 1 else ""))
-
-    def end(self, step: str, seconds: float) -> None:
-        """Count a step as done."""
-        stage, kind = self._running
-        self._remaining_steps.pop(step, None)
-        self._timed[kind] = seconds
-        self._done += 1
-        detail(f"{stage}: {seconds:.1f} s")
 
 
 class Progress:

@@ -19,17 +19,6 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _NEVER, _LARGE = 2**31 - 1, 1 << 30
 
 
-_THREADS = ("POLARS_MAX_THREADS", "NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""Variables of libraries that take a number of threads; some end the process for another value."""
-
-
-def check_threads() -> None:
-    """Raise InputError if a variable of :data:`_THREADS` is no whole number from 1 to 9999, or several with commas."""
-    for name in _THREADS:
-        if (value := os.environ.get(name)) and not re.fullmatch(r"(0*[1-9][0-9]{0,3}\s*(,\s*|$))+", value.strip()):
-            raise InputError(f"{name} must be a whole number from 1 to 9999, got {value[:60]!r}", "Correct or unset it")
-
-
 def available_memory(system: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
     """Return the bytes of memory of this process: the least of the machine's, its control groups' and its job's.
 

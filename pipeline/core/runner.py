@@ -15,7 +15,7 @@ from pipeline.core.artifact import Artifact, next_number, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
-from pipeline.core.progress import Steps, say
+from pipeline.core.progress import detail, say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Executor, Inputs, Task, run_units
 from pipeline.core.workdir import Workdir
@@ -54,7 +54,8 @@ class Runner:
         self.wait = wait
         self._made: dict[str, Artifact] = {}
         self._repaired: dict[str, dict[str, Any]] = {}
-        self._steps = Steps()
+        self._remaining: set[str] = set()
+        self._done = 0
 
     def path(self, task: Task) -> Path:
         """Return the final folder of a task's artifact."""
@@ -74,8 +75,8 @@ class Runner:
         return [self._step(task) for task in with_inputs(tasks)]
 
     def expect(self, tasks: Iterable[Task]) -> None:
-        """Count the missing artifacts of tasks, so that progress shows the remaining steps and time."""
-        self._steps.expect({task.id: task.duration_class for task in with_inputs(tasks) if not self.published(task)})
+        """Count the missing artifacts of tasks, so that progress shows the remaining steps."""
+        self._remaining = {task.id for task in with_inputs(tasks) if not self.published(task)}
 
     def make(self, task: Task) -> Artifact:
         """Return the artifact of a task, after building it and its inputs if they are missing.
@@ -148,7 +149,8 @@ class Runner:
     def _build(self, task: Task, inputs: Inputs) -> None:
         self.wait(self.root, self.work_folder(task))
         work, started = Workdir.prepare(self.work_folder(task)), time.monotonic()
-        self._steps.begin(task.id, task.duration_class, f"{task.stage}: {task.slug}")
+        self._remaining.add(task.id)
+        say(f"[{self._done + 1}/{self._done + len(self._remaining)}] {task.stage}: {task.slug}")
         try:
             counts = self._run(task, inputs, work)
         except InputError:
@@ -159,7 +161,9 @@ class Runner:
         new = {"number": next_number(self.root), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
         work.note(**self._repaired.get(task.id, new))
         work.publish(_manifest(task, inputs, work, counts, seconds), self.path(task))
-        self._steps.end(task.id, seconds)
+        self._remaining.discard(task.id)
+        self._done += 1
+        detail(f"{task.stage}: {seconds:.1f} s")
 
     def _reopen(self, task: Task, damaged: list[str]) -> None:
         """Make a damaged artifact a work folder, whose build goes on after the files that are intact."""

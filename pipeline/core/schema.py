@@ -115,10 +115,7 @@ LABELS = schema_of(query=pa.uint32(), row=pa.uint32(), annotator=pa.string(), ma
 
 
 def vectors(dimension: int, storage: str) -> pa.Schema:
-    """Return the schema of a vector shard: ``row``, rising and repeated for several vectors per paper, and ``vector``.
-
-    Arrow has no bfloat16; such vectors are stored as their bits, uint16.
-    """
-    value = {"float32": pa.float32(), "float16": pa.float16(), "bfloat16": pa.uint16()}[storage]
+    """Return the schema of a vector shard: ``row``, rising, repeated for several vectors per paper, and ``vector``."""
+    value = {"float32": pa.float32(), "float16": pa.float16()}[storage]
     vector = pa.list_(pa.field("item", value, nullable=False), dimension)
     return schema_of(row=pa.uint32(), vector=vector)

@@ -14,16 +14,13 @@ from typing import Any, ClassVar, Protocol
 
 from pipeline.core import progress
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical, counted, digest, folder_name, identity
+from pipeline.core.config import counted, folder_name, identity
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
 from pipeline.core.provenance import arithmetic
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
-
-_DRAWN = ("field", "sample", "k1", "b")
-"""Settings that hardly affect the duration of tasks of one command."""
 
 Inputs = Mapping[str, Artifact]
 StageFunction = Callable[[Inputs, Workdir, Resources], Counts]
@@ -109,17 +106,6 @@ class Task:
         """Identity of the artifact, 64 hex digits."""
         return identity(self.stage, self.version, self.config, {name: i.id for name, i in self.inputs.items()})
 
-    @cached_property
-    def duration_class(self) -> str:
-        """Digest of everything that affects the duration: the identity without :data:`_DRAWN`, also of the inputs."""
-        input_classes = {
-            name: _duration_class(made.manifest.stage, made.manifest.config, {})
-            if isinstance(made, Artifact)
-            else made.duration_class
-            for name, made in self.inputs.items()
-        }
-        return _duration_class(self.stage, canonical(self.config), input_classes)
-
     @property
     def name(self) -> str:
         """Folder name: slug and short identity."""
@@ -128,10 +114,6 @@ class Task:
     def path(self, root: Path) -> Path:
         """Return the folder of the artifact in a workspace, which need not exist."""
         return root / self.folder / self.name
-
-
-def _duration_class(stage: str, config: Mapping[str, Any], input_classes: Mapping[str, str]) -> str:
-    return digest([stage, {name: value for name, value in config.items() if name not in _DRAWN}, input_classes])
 
 
 @dataclass(frozen=True)

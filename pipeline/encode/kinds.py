@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.errors import InputError, StageError, nearest, require_known
+from pipeline.core.errors import InputError, StageError, require_known
 from pipeline.core.install import pip
 from pipeline.core.settings import Positive, convert
 from pipeline.encode import hub, recipes, shape
@@ -134,7 +134,7 @@ class Transformer(Pretrained):
         complete = settings.keys() >= set(_COMPLETE)
         if not complete:
             settings = {**of_folder, **settings}
-        settings |= _task_prefixes(name, settings, files.folder)
+        settings |= recipes.task_prefixes(name, settings, files.folder)
         adapter = found["adapter_files"] = _adapter(settings)
         if adapter:
             settings |= {"adapter": adapter.hub or "local", "adapter_revision": adapter.revision}
@@ -159,26 +159,11 @@ class Transformer(Pretrained):
 _COMPLETE = ("template", "pooling", "max_length", "distance")
 """A recipe with these settings needs none of the model folder."""
 
-_ALIKE = ("classification", "regression", "proximity")
-"""Task formats of SciRepEval whose prompt precedes every paper, since no paper is a query."""
-
 
 def _typed(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
-
-
-def _task_prefixes(name: str, settings: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Remove the prompts of tasks from ``settings``; return the prefixes of the task in ``settings``."""
-    of_entry, task = settings.pop("prompts", {}), settings.pop("task", "")
-    if not task:
-        return {}
-    prompts = {**recipes.prompts(folder), **of_entry}
-    if task not in prompts:
-        raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, prompts))
-    roles = ("query_paper_prefix", "query_prefix", *(["paper_prefix"] if task in _ALIKE else []))
-    return dict.fromkeys(roles, prompts[task])
 
 
 def _check_pooling(name: str, settings: Mapping[str, Any], folder_pooling: str) -> None:

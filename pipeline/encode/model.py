@@ -28,7 +28,7 @@ with one. ``query``: an ad-hoc query, which is raw text."""
 
 Distance = Literal["l2", "inner_product", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
-Storage = Literal["float32", "float16", "bfloat16"]
+Storage = Literal["float32", "float16"]
 Missing = Literal["error", "skip"]
 """Policy for papers without a vector: refuse to rank the pool, or rank without them."""
 

@@ -268,7 +268,7 @@ def opening(folder: Path) -> Iterator[Path]:
     It holds only the files that identify the model, and no code.
 
     Raises:
-        InputError: a file is damaged or malformed, or weights are missing or left over.
+        InputError: a file is damaged or malformed, or weights are missing.
     """
     loaded: list[tuple[Any, dict[str, Any]]] = []
     original = PreTrainedModel.__dict__["from_pretrained"]
@@ -283,17 +283,12 @@ def opening(folder: Path) -> Iterator[Path]:
             yield temporary
     finally:
         PreTrainedModel.from_pretrained = original
-    for network, report in loaded:
+    for _, report in loaded:
         missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
-        spare = _spare_layers(network, report["unexpected_keys"])
         if missing or report["mismatched_keys"]:
             raise InputError(
                 f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
                 "Download it again, or save it with save_pretrained",
-            )
-        if spare:
-            raise InputError(
-                f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN
             )
 
 
@@ -331,13 +326,6 @@ def check_vocabulary(folder: Path, tokenizer: Any, embedded: int) -> None:
             f"the tokenizer of {folder} must have at most the {embedded:,} tokens of its network, got {tokens:,}",
             "Save both together, after network.resize_token_embeddings(len(tokenizer))",
         )
-
-
-def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:
-    """Return the unexpected weights of layers beyond the configuration's number of layers."""
-    lists = {name for name, module in network.named_modules() if isinstance(module, nn.ModuleList)}
-    keys = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
-    return sorted(key for key in keys if (match := re.match(r"(.+?)\.\d+\.", key)) and match[1] in lists)
 
 
 def torch_device(name: str) -> torch.device:

@@ -46,20 +46,12 @@ class VectorFile(NamedTuple):
 def find(path: Path) -> list[VectorFile]:
     """Return the files of vectors in a folder, or the one file.
 
-    A folder of S2AG datasets may be given instead of its one ``embeddings-*`` folder.
-
     Raises:
         InputError: there is no such file, its format is unknown, or a ``.npy`` has no ids beside it.
     """
     if path.is_dir():
         for parent in (path, path.parent):
             check_finished(parent)
-        model_folders = sorted(path.glob("embeddings-*/"))
-        if model_folders and not any(path.suffix in _ENDINGS for path in path.iterdir()):
-            if len(model_folders) > 1:
-                names = ", ".join(folder.name for folder in model_folders)
-                raise InputError(f"{path} must hold one model's vectors, got {names}", "Name one of these folders")
-            path = model_folders[0]
         paths = find_files(path, [f"*{end}" for end in _ENDINGS], "vectors")
     elif path.exists():
         paths = [path]
@@ -156,22 +148,16 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
                 raise _wrong(file, number, "corpusid", "an id of S2AG, whose JSON lines alone are read", "none")
             records.append(record)
             ids.append(str(record.corpusid))
-        id_array = pa.array(ids, pa.large_string())
+        id_array, numbers = pa.array(ids, pa.large_string()), np.array([number for number, _ in block], np.int64)
         rows = rows_of(id_array)
-        numbers = np.array([number for number, _ in block], np.int64)
-        known_positions = np.flatnonzero(rows >= 0).tolist()
-        matrix = np.empty((0, 0))
-        for index, position in enumerate(known_positions):
+        vectors = []
+        for position in np.flatnonzero(rows >= 0).tolist():
             raw = bytes(records[position].vector)
             try:
-                vector = decode_vector(raw[1:-1] if raw[:1] == b'"' else raw)
+                vectors.append(decode_vector(raw[1:-1] if raw[:1] == b'"' else raw))
             except msgspec.DecodeError as error:
                 raise _wrong(file, numbers[position], "vector", "a list of finite numbers", error) from error
-            if not index:
-                matrix = np.empty((len(known_positions), len(vector)))
-            if len(vector) != matrix.shape[1] or not vector:
-                raise _wrong(file, numbers[position], "vector", f"{matrix.shape[1] or 'some'} components", len(vector))
-            matrix[index] = vector
+        matrix = _matrix(file, pa.array(vectors, pa.list_(pa.float64())), numbers[rows >= 0])
         models = Counter(record.model for record in records if record.model)
         yield _block(file, numbers, id_array, rows, matrix)._replace(models=models)
 

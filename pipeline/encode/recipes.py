@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.install import pip
 from pipeline.core.progress import say
 from pipeline.encode import hub, shape
@@ -26,6 +26,8 @@ _PART = re.compile(r"{(title|abstract|sep|eos)(?:\|([^{}]*))?}")
 _DISTANCES = {"cosine": "cosine", "dot": "inner_product", "euclidean": "l2"}
 """Distances by their names in sentence-transformers."""
 _LENGTH = 512
+_ALIKE = ("classification", "regression", "proximity")
+"""Task formats of SciRepEval whose prompt precedes every paper, since no paper is a query."""
 UNLIMITED = 2**31 - 1
 _MULTI_VECTOR = 6
 """First version of sentence-transformers with multi-vector encoders."""
@@ -91,15 +93,6 @@ def of_folder(folder: Path) -> dict[str, Any]:
     prompts = values.get("prompts") or {}
     roles = (("paper_prefix", "document"), ("query_prefix", "query"))
     settings |= {key: prompts[name] for key, name in roles if prompts.get(name)}
-    default = values.get("default_prompt_name")
-    unread = [
-        name for name in ("passage", "corpus", default) if name not in ("document", "query") and prompts.get(name)
-    ]
-    if unread:
-        say_once(
-            f"{folder}: encode_document and encode_query take no prompt {' or '.join(unread)}, so it is put before no "
-            "text; give it as paper_prefix or query_prefix"
-        )
     return {**settings, "distance": _DISTANCES[similarity]}
 
 
@@ -107,6 +100,18 @@ def prompts(folder: Path) -> dict[str, str]:
     """Return the prompts of a folder by name."""
     by_name = shape.read(folder / shape.MODEL_FILE).get("prompts") or {}
     return {name: text or "" for name, text in by_name.items()}
+
+
+def task_prefixes(name: str, settings: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Remove the prompts of tasks from ``settings``; return the prefixes of the task in ``settings``."""
+    of_entry, task = settings.pop("prompts", {}), settings.pop("task", "")
+    if not task:
+        return {}
+    known = {**prompts(folder), **of_entry}
+    if task not in known:
+        raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
+    roles = ("query_paper_prefix", "query_prefix", *(["paper_prefix"] if task in _ALIKE else []))
+    return dict.fromkeys(roles, known[task])
 
 
 def of_cross_encoder(folder: Path) -> dict[str, Any]:

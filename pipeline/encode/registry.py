@@ -172,10 +172,8 @@ def _entry(base: str) -> dict[str, Any]:
         return {**reranker, "hub": str(folder)}
     if reranker and not os.path.isdir(place):
         raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
-    is_open = base.count("(") > base.count(")")
-    if re.match(r"\w+\(", base) and (is_open or "/" not in base):
-        problem = "must close its parenthesis" if is_open else "must end after its parenthesis"
-        raise InputError(f"{base!r} {problem}", "Write it like rrf(bm25,scincl)")
+    if re.match(r"\w+\(", base):
+        raise InputError(f"{base!r} must end with its parenthesis", "Write it like rrf(bm25,scincl)")
     if "/" in base or base.startswith("~"):
         raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
     if os.path.isdir(place):

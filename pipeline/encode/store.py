@@ -26,8 +26,8 @@ from pipeline.corpus.reader import Rows
 from pipeline.encode.base import Matrix
 from pipeline.encode.model import Storage
 
-Stored = npt.NDArray[Any]
-"""Vectors as on disk: float32, float16, or uint16 for the bits of bfloat16."""
+Stored = npt.NDArray[np.floating[Any]]
+"""Vectors as on disk: float32 or float16."""
 
 _UNIT = 1e-2
 """Tolerance of the length of a vector that was normalised before it was stored, also in half precision."""
@@ -132,9 +132,7 @@ class VectorStore(SegmentStore):
                     f"{self._folder} mixes vectors of {dimension} and {stored.shape[1]} components",
                     "Remove it and embed again",
                 )
-            vectors[_span(destination[start : start + len(positions)])] = truncated(
-                widen(stored[_span(positions)]), vectors.shape[1]
-            )
+            vectors[destination[start : start + len(positions)]] = truncated(stored[positions], vectors.shape[1])
             start += len(positions)
         return StoredBlock(repeated[order], vectors)
 
@@ -153,13 +151,6 @@ def truncated(vectors: npt.NDArray[np.floating[Any]], dimension: int) -> npt.NDA
 def _opened(segment: Artifact, shard: int) -> tuple[Rows, Stored]:
     """Verify and open a shard: (rising rows, repeated for several vectors per paper; vectors as stored)."""
     return read_vectors(segment.arrow(shard_name(shard)))
-
-
-def _span(positions: npt.NDArray[np.int64]) -> slice | npt.NDArray[np.int64]:
-    """Return positions, as a slice if they are consecutive, since slices copy faster."""
-    if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
-        return slice(int(positions[0]), int(positions[-1]) + 1)
-    return positions
 
 
 def read_vectors(table: pa.Table) -> tuple[Rows, Stored]:
@@ -216,24 +207,11 @@ def write_shard(out: Workdir, shard: int, rows: Rows, vectors: Matrix, storage: 
         StageError: a component is too large for ``storage``.
     """
     with np.errstate(over="ignore"):
-        stored: Stored = _bits(vectors) if storage == "bfloat16" else vectors.astype(storage, copy=False)
-    finite = np.isfinite(widen(stored)).all(axis=1)
+        stored: Stored = vectors.astype(storage, copy=False)
+    finite = np.isfinite(stored).all(axis=1)
     if not finite.all():
         raise StageError(
             f"the vector of row {rows[~finite][0]} has a component too large for {storage}", "Store it as float32"
         )
     batch = vectors_batch(rows, stored, storage)
     out.arrow(shard_name(shard), [batch], batch.schema, **counts)
-
-
-def widen(stored: Stored) -> npt.NDArray[np.floating[Any]]:
-    """Return stored vectors as floats: bfloat16 becomes float32, float32 and float16 stay as they are."""
-    if stored.dtype == np.uint16:
-        return (stored.astype(np.uint32) << 16).view(np.float32)
-    return stored
-
-
-def _bits(vectors: Matrix) -> npt.NDArray[np.uint16]:
-    """Return the bits of bfloat16, rounded half to even."""
-    bits = np.ascontiguousarray(vectors, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.core.csr import pack
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of, within
 
 Integers = npt.NDArray[np.int64]
@@ -35,17 +34,8 @@ class Relevant(NamedTuple):
         """Return the papers of grade ``min_grade`` or more."""
         return self._select(self.grade >= min_grade)
 
-    def below(self, grade: int) -> Relevant:
-        """Return the papers of a lower grade."""
-        return self._select(self.grade < grade)
-
     def _select(self, mask: npt.NDArray[np.bool_]) -> Relevant:
         return Relevant(self.query[mask], self.rank[mask], self.grade[mask])
-
-    def above(self, other: Relevant) -> Integers:
-        """Return the number of papers of ``other`` above each paper in the list of its query, int64 ``[papers]``."""
-        positions, other_positions = (pack(papers.query, papers.rank) for papers in (self, other))
-        return np.searchsorted(other_positions, positions) - np.searchsorted(other.query, self.query)
 
     def nth(self) -> Integers:
         """Return the index of each paper among those of its query, from 1, int64 ``[papers]``."""
@@ -65,7 +55,6 @@ class Hits:
         positives: int64 ``[queries]``, number of relevant papers, retrieved or not.
         counted: int64 ``[queries]``, number of ranks that count: papers retrieved, or the cutoff.
         others: other judged papers at their ranks; :class:`pipeline.measure.inputs.Qrels` explains negative grades.
-        negatives: int64 ``[queries]`` or 0, number of papers judged not relevant, retrieved or not.
     """
 
     retrieved: Relevant
@@ -73,7 +62,6 @@ class Hits:
     positives: Integers
     counted: Integers
     others: Relevant = NONE
-    negatives: Integers | int = 0
 
     @classmethod
     def of(cls, qrels: Qrels, run: RankedRun) -> Hits:
@@ -82,40 +70,24 @@ class Hits:
         hits = cls(_retrieved(qrels, run), ideal, qrels.positives(), run.retrieved())
         if qrels.others is None:
             return hits
-        nonrelevant = query_of(qrels.others.offsets)[qrels.others.grades == 0]
-        negatives = np.bincount(nonrelevant, minlength=len(hits.positives))
-        return replace(hits, others=_retrieved(qrels.others, run), negatives=negatives)
+        return replace(hits, others=_retrieved(qrels.others, run))
 
     def graded(self, min_grade: int) -> Hits:
         """Return the hits with papers of grade ``min_grade`` or more as the relevant ones."""
-        ideal, less_relevant = self.ideal.graded(min_grade), self.retrieved.below(min_grade)
-        positives = np.bincount(ideal.query, minlength=len(self.positives))
+        ideal, less_relevant = self.ideal.graded(min_grade), self.retrieved._select(self.retrieved.grade < min_grade)
         others = [np.concatenate(columns) for columns in zip(less_relevant, self.others, strict=True)]
         order = np.lexsort((others[1], others[0]))
         return replace(
             self,
             retrieved=self.retrieved.graded(min_grade),
             ideal=ideal,
-            positives=positives,
+            positives=np.bincount(ideal.query, minlength=len(self.positives)),
             others=Relevant(*(column[order] for column in others)),
-            negatives=self.negatives + self.positives - positives,
         )
 
     def nonrelevant(self) -> Relevant:
         """Return the retrieved papers that are judged not relevant."""
         return self.others.graded(0)
-
-    def condensed(self) -> Hits:
-        """Return the hits in the list without unjudged papers."""
-        retrieved, nonrelevant = self.retrieved, self.nonrelevant()
-        ranks = [retrieved.nth() + retrieved.above(nonrelevant), nonrelevant.nth() + nonrelevant.above(retrieved)]
-        judged = np.bincount(np.concatenate([retrieved.query, nonrelevant.query]), minlength=len(self.positives))
-        return replace(
-            self,
-            retrieved=retrieved._replace(rank=ranks[0]),
-            others=nonrelevant._replace(rank=ranks[1]),
-            counted=judged,
-        )
 
     def with_exponential_gains(self) -> Hits:
         """Return the hits with gains ``2**grade - 1`` as grades, divided by ``2**grade`` of each query's best paper."""

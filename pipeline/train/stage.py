@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -123,7 +122,7 @@ def _train(
     for package in ("accelerate", "datasets"):
         optional(package, "training", "train")
     from pipeline.train.objectives import DEVIATION
-    from pipeline.train.trainer import EPSILON, process_count, run_processes
+    from pipeline.train.trainer import EPSILON
 
     method = {
         "optimiser": "AdamW",
@@ -135,8 +134,7 @@ def _train(
     out.note(base=base.name, trained_with=provenance.versions(_PACKAGES), method=method)
     with out.folder(name) as (folder_out, record):
         work = Workdir.prepare(out.scratch() / "training")  # drops a checkpoint that is cut off or damaged
-        fit = partial(_fit, base, config, folder, dict(inputs), work, folder_out, resources)
-        counts = run_processes(fit, process_count(resources))
+        counts = _fit(base, config, folder, inputs, work, folder_out, resources)
         record.counts = {"folder": name}
     by_step = dict(map(tuple, counts["map"]))
     if by_step and by_step[counts["best_step"]] <= by_step[0]:
@@ -153,7 +151,7 @@ def _fit(
     model_folder: Path,
     resources: Resources,
 ) -> dict[str, Any]:
-    """Train and return counts; the process of rank 0 writes the model to ``model_folder``."""
+    """Train, write the model to ``model_folder``, and return counts."""
     import torch
 
     from pipeline.train.architectures import Architecture
@@ -177,8 +175,7 @@ def _fit(
         pool = Pool(inputs["pool"], Corpus(inputs["corpus"]))
         evaluator = PoolEvaluator(pool, architecture, writer, DTYPES[settings.precision])
     counts = {**architecture.trained(), **train(architecture, sets, settings, work, resources, evaluator)}
-    if os.environ.get("RANK", "0") == "0":
-        architecture.save(model_folder)
+    architecture.save(model_folder)
     return counts
 
 

@@ -1,8 +1,7 @@
 """Training by the trainer of sentence-transformers; after a kill it resumes from its last checkpoint.
 
 A micro-batch has examples of one task. Tasks alternate, and gradients accumulate over a multiple of all tasks, so an
-optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2). Several processes, one for each
-GPU, are those of ``torchrun``.
+optimiser step has equally many examples of all tasks (Singh et al. 2023, section 4.2). It takes one GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,7 @@ from datasets import DatasetDict  # type: ignore[import-untyped]
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.base.sampler import BatchSamplers, MultiDatasetBatchSamplers
-from torch import distributed, nn
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import (
     EarlyStoppingCallback,
@@ -35,10 +32,10 @@ from transformers import (
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.progress import Progress, quiet, say, set_quiet
+from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
-from pipeline.encode.network import slow_on_cpu, torch_devices
+from pipeline.encode.network import slow_on_cpu, torch_device
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
 from pipeline.train.objectives import Objective
@@ -61,6 +58,9 @@ New weights (adapters) begin near zero and may grow, so what was less than ``_SM
 EPSILON = 1e-8
 """Of AdamW, as in the paper; weights do not decay."""
 
+_FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables of ``torchrun``, which a job may hold; with ``ACCELERATE_*`` they would decide batches and precision."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -82,10 +82,8 @@ class _Trainer(SentenceTransformerTrainer):
         """Write no model card, since it would quote texts."""
 
     def _trained(self) -> dict[str, torch.Tensor]:
-        parameters = nn.ModuleDict(self.loss).named_parameters()  # DistributedDataParallel adds a module to names
-        return {
-            name.replace(".model.module.", ".model."): weight for name, weight in parameters if weight.requires_grad
-        }
+        parameters = nn.ModuleDict(self.loss).named_parameters()
+        return {name: weight for name, weight in parameters if weight.requires_grad}
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
         folder = Path(output_dir or self.args.output_dir)
@@ -118,10 +116,7 @@ class _Monitor(TrainerCallback):  # type: ignore[misc]
         self._progress.add(1)
 
     def on_save(self, _: Any, state: TrainerState, __: Any, **___: Any) -> None:
-        if distributed.is_initialized():
-            distributed.barrier()  # each process writes its random state
-        if state.is_world_process_zero:
-            self._work.finish_folder(f"{_CHECKPOINT}{state.global_step}")
+        self._work.finish_folder(f"{_CHECKPOINT}{state.global_step}")
 
     def on_log(self, _: Any, state: TrainerState, __: Any, logs: Mapping[str, Any], **___: Any) -> None:
         if not math.isfinite(logs.get("loss", 0.0)):
@@ -134,21 +129,6 @@ class _Monitor(TrainerCallback):  # type: ignore[misc]
         if not now < _GROWTH * max(self._before, _SMALLEST):  # NaN is not either
             sizes = f"{now:.4g}, {self._before:.4g} before the first step"
             raise _diverged(f"the root mean square of trained weights is {sizes}, at step {step}")
-
-
-class _Heads(TrainerCallback):  # type: ignore[misc]
-    """Averages the gradients of heads over processes; those of the network already are."""
-
-    def __init__(self, losses: Iterable[Objective]) -> None:
-        self._heads = [loss.head for loss in losses if loss.head is not None]
-
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        if not distributed.is_initialized():
-            return
-        for weight in (weight for head in self._heads for weight in head.parameters()):
-            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-            distributed.all_reduce(weight.grad)
-            weight.grad /= distributed.get_world_size()
 
 
 def rate(finished: int, settings: Settings, steps: int) -> float:
@@ -189,8 +169,8 @@ def train(
     With a validation pool, the network ends at the checkpoint of the highest MAP. ``work`` holds the checkpoints.
 
     Raises:
-        InputError: a training set is smaller than a micro-batch, or the training diverges: a loss or weight is NaN or
-            infinite, or the weights have grown (:data:`_GROWTH`).
+        InputError: a training set is smaller than a micro-batch, the device is missing, or the training diverges: a
+            loss or weight is NaN or infinite, or the weights have grown (:data:`_GROWTH`).
         StageError: memory is exhausted.
     """
     size = min(max(len(task.data) for task in sets), settings.examples or 2**62)
@@ -200,9 +180,8 @@ def train(
             "Set a smaller micro_batch, or draw more queries",
         )
     data = DatasetDict({task.name: task.repeated(size) for task in sets})
-    world = int(os.environ.get("WORLD_SIZE", 1))
-    accumulation = -(-settings.batch // (settings.micro_batch * len(sets) * world)) * len(sets)
-    steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // (accumulation * world))
+    accumulation = -(-settings.batch // (settings.micro_batch * len(sets))) * len(sets)
+    steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // accumulation)
     arguments = _arguments(settings, work.path, accumulation, steps, resources, evaluator is not None)
     if arguments.use_cpu and slow_on_cpu(settings.precision):
         say(f"this processor has no {settings.precision} instructions: --set precision=float32 is several times faster")
@@ -219,14 +198,14 @@ def train(
             train_dataset=data,
             loss=losses,
             evaluator=evaluator,
-            callbacks=[_Heads(losses.values()), monitor, *stopping],
+            callbacks=[monitor, *stopping],
         )
         trainer.settings = settings
         trainer.remove_callback(PrinterCallback)
         before = None
         if evaluator is not None:
             if not work.done(_BEFORE):
-                before = evaluator(architecture.model)["map"]  # trainer.evaluate() would put processes out of step
+                before = evaluator(architecture.model)["map"]
                 with work.file(_BEFORE) as (path, _):
                     path.write_text(json.dumps(before), encoding="utf-8")
             before = files.read_json(work.path / _BEFORE)
@@ -245,9 +224,14 @@ def train(
 def _arguments(
     settings: Settings, folder: Path, accumulation: int, steps: int, resources: Resources, validated: bool
 ) -> SentenceTransformerTrainingArguments:
+    for name in [name for name in os.environ if name in _FOREIGN or name.startswith("ACCELERATE_")]:
+        del os.environ[name]
+    if resources.device.startswith("cuda:"):
+        index = resources.device.partition(":")[2]
+        raise InputError(f"--device={resources.device} cannot train", f"Set CUDA_VISIBLE_DEVICES={index}")
     interval = max(1, steps // max(settings.checkpoints, 1))
     in_batch = settings.loss == "in-batch"
-    return SentenceTransformerTrainingArguments(
+    arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder),
         num_train_epochs=settings.epochs,
         per_device_train_batch_size=settings.micro_batch,
@@ -260,7 +244,7 @@ def _arguments(
         max_grad_norm=settings.clip,
         logging_nan_inf_filter=False,
         bf16=settings.precision == "bfloat16",
-        use_cpu=resources.device == "cpu" or not torch.cuda.is_available(),
+        use_cpu=torch_device(resources.device).type == "cpu",
         seed=settings.seed,
         logging_steps=max(1, steps // _LOGGED),
         save_strategy="steps",
@@ -275,6 +259,8 @@ def _arguments(
         disable_tqdm=True,
         dataloader_pin_memory=torch.cuda.is_available(),
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # else it would replicate the network on all GPUs
+    return arguments
 
 
 def _checkpoint(work: Workdir) -> Path | None:
@@ -298,40 +284,3 @@ def _results(trainer: _Trainer, before: float | None) -> dict[str, Any]:
     curves["map"][:0] = [[0, round(before, 6)]] if before is not None else []
     best = {"best_step": int(state.best_model_checkpoint.rpartition("-")[2])} if state.best_model_checkpoint else {}
     return {"steps": state.global_step, **best, **curves}
-
-
-_FOREIGN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""Variables of ``torchrun``, which a job may hold; with ``ACCELERATE_*`` they would decide batches and precision."""
-
-
-def process_count(resources: Resources) -> int:
-    """Return the number of training processes: one for each visible GPU, or one on a CPU.
-
-    Raises:
-        InputError: the device names a single GPU, or does not exist.
-    """
-    if resources.device.startswith("cuda:"):
-        index = resources.device.partition(":")[2]
-        raise InputError(f"--device={resources.device} cannot train", f"Set CUDA_VISIBLE_DEVICES={index}")
-    return len(torch_devices(resources.device))
-
-
-def run_processes(fit: Callable[[], dict[str, Any]], processes: int) -> dict[str, Any]:
-    """Return ``fit()`` of this process, or of the first of several that ``torchrun`` starts; it must be importable."""
-    for name in [name for name in os.environ if name in _FOREIGN or name.startswith("ACCELERATE_")]:
-        del os.environ[name]
-    if processes == 1:
-        return fit()
-    local = {"min_nodes": 1, "max_nodes": 1, "rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "train"}
-    try:
-        ended = elastic_launch(LaunchConfig(nproc_per_node=processes, **local), _run)(fit, quiet())
-    except ChildFailedError as error:
-        raise StageError(f"a process of the training failed: {error.get_first_failure()[1].message}") from error
-    first: dict[str, Any] = dict(ended)[0]
-    return first
-
-
-def _run(fit: Callable[[], dict[str, Any]], is_quiet: bool) -> dict[str, Any]:
-    """Train as one process of ``torchrun``; its error becomes that of the first process that waits for all."""
-    set_quiet(is_quiet or os.environ["RANK"] != "0")
-    return dict(record(fit)())

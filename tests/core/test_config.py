@@ -32,9 +32,7 @@ class Settings:
     [
         ("Computer Science", "Computer-Science"),
         ("/../../x", "x"),
-        ("..", ""),
         ("a\nb\0c\u202ed", "a-b-c-d"),
-        ("\u0436", ""),
         ("long " * 100, "-".join(["long"] * 20)),
     ],
 )
@@ -78,9 +76,7 @@ def test_counts_as_users_write_them(text: str, number: int) -> None:
     ("number", "noun", "text"),
     [
         (1, "query", "1 query"),
-        (0, "query", "0 queries"),
         (2_000, "paper", "2,000 papers"),
-        (2, "key", "2 keys"),
         ("all", "query", "all queries"),
     ],
 )

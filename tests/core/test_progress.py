@@ -13,7 +13,7 @@ import termios
 import pytest
 
 from pipeline.core import progress
-from pipeline.core.progress import Progress, Steps, span
+from pipeline.core.progress import Progress, span
 
 
 @pytest.mark.parametrize(
@@ -30,30 +30,6 @@ def test_no_time_left_is_told_before_anything_is_done(
     with Progress(10, "search", "docs") as bar:
         bar.add(0)
     assert "  search: 0.00/10.0 docs [00:00<?, ? docs/s]" in capsys.readouterr().err
-
-
-def test_the_time_left_is_told_once_all_kinds_of_work_that_are_left_were_timed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    kinds = {"p": "pool", "e": "embed 1k", "f": "embed 1k", "a": "search", "b": "search", "c": "search", "d": "search"}
-    steps = Steps()
-    steps.expect(kinds)
-    # 2 steps of 40 seconds are left at "c", as the latest took
-    for step, seconds in (("p", 2.0), ("e", 60.0), ("f", 20.0), ("a", 80.0), ("b", 40.0), ("c", 4.0), ("d", 4.0)):
-        steps.begin(step, kinds[step], f"{kinds[step].split()[0]}: {step}")
-        steps.end(step, seconds)
-    steps.expect({"g": "search", "h": "embed 2k"})
-    steps.begin("g", "search", "search: g")  # embedding another pool size was not timed
-    assert capsys.readouterr().err.splitlines() == [
-        "[1/7] pool: p",
-        "[2/7] embed: e",
-        "[3/7] embed: f",
-        "[4/7] search: a",
-        "[5/7] search: b (about 4 min left)",
-        "[6/7] search: c (about 80 s left)",
-        "[7/7] search: d (about 4 s left)",
-        "[8/9] search: g",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -73,9 +49,8 @@ def test_details_are_a_second_level_and_what_is_left_out_always_shows(
 
 ON_A_TERMINAL = """
 import time
-from pipeline.core.progress import Progress, Steps, say
-steps = Steps()
-steps.begin("a", "embed", "embed: demo")
+from pipeline.core.progress import Progress, say
+say("[1/1] embed: demo")
 with Progress(4, "embed minilm", "docs") as bar:
     time.sleep(2.1)
     bar.add(2)

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,7 +23,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
-from tests.core.letters import HERE, Letters, Units, contents, in_units, letters, make, write_letters
+from tests.core.letters import HERE, Units, contents, in_units, letters, make, write_letters
 
 
 def stamps(folder: Path, names: str) -> list[tuple[int, int]]:
@@ -304,22 +303,3 @@ def test_a_full_disk_is_said_and_nothing_is_half_published(small_disk: Path) -> 
 def test_an_artifact_is_never_named_by_a_path(slug: str) -> None:
     with pytest.raises(InputError, match="cannot be part of a folder's name"):
         letters(slug)
-
-
-@dataclass(frozen=True)
-class Drawn:
-    size: int
-    field: str | None = None
-    sample: int = 1
-
-
-def test_work_is_of_one_kind_for_the_fields_and_samples_of_one_pool_size() -> None:
-    def ranked(pool: Drawn, depth: str = "a") -> Task:
-        pools = Task("pool", 1, "pools", "p", pool, {}, lambda *_: {})
-        return Task("search", 1, "rankings", "r", Letters(depth), {"pool": pools}, lambda *_: {})
-
-    usual, other = ranked(Drawn(1_000)), ranked(Drawn(1_000, "Art", 2))
-    assert usual.duration_class == other.duration_class
-    assert usual.id != other.id
-    others = [ranked(Drawn(2_000)), ranked(Drawn(1_000), "b"), usual.inputs["pool"]]
-    assert usual.duration_class not in [task.duration_class for task in others]  # type: ignore[union-attr]

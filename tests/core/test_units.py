@@ -67,11 +67,6 @@ def test_parts_make_what_one_process_makes(whole: Artifact, planned: Runner, cou
     assert sorted(path.name for path in made.path.iterdir()) == sorted(path.name for path in whole.path.iterdir())
 
 
-def test_processes_make_what_one_process_makes(whole: Artifact, tmp_path: Path) -> None:
-    several = make(tmp_path, in_units("abcdefg", processes=3))
-    assert several.manifest.outputs == whole.manifest.outputs
-
-
 def test_a_lost_part_is_what_is_missing(planned: Runner) -> None:
     with pytest.raises(StageError, match="lacks .* unit"):
         divided(planned.root, parts(3, without=1))

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import folder_name, identity
-from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.errors import CorruptError
 from pipeline.core.manifest import MANIFEST, Manifest
 from pipeline.core.workdir import Workdir
 
@@ -87,11 +87,6 @@ def test_an_artifact_names_its_damaged_file(artifact: Artifact) -> None:
         artifact.file("a")
 
 
-def test_a_folder_without_manifest_is_no_artifact(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no artifact"):
-        Artifact.open(tmp_path)
-
-
 def test_no_flipped_bit_of_a_manifest_is_accepted(artifact: Artifact) -> None:
     manifest = artifact.path / MANIFEST
     whole = manifest.read_bytes()
@@ -150,12 +145,3 @@ def test_a_damaged_record_means_not_finished(tmp_path: Path, text: bytes) -> Non
         assert [output.path for output in opened.outputs()] == ["b"]
         assert opened.plan() in (None, {}, {"outputs": 1})
     assert not (tmp_path / ".a.done").exists()
-
-
-def test_no_flipped_bit_of_a_record_is_accepted(tmp_path: Path) -> None:
-    write(Workdir.prepare(tmp_path), "a")
-    record = tmp_path / ".a.done"
-    whole, before = record.read_bytes(), Workdir(tmp_path).outputs()
-    for changed in flipped(whole, random.Random(7).sample(range(8 * len(whole)), 300)):
-        record.write_bytes(changed)
-        assert Workdir(tmp_path).outputs() in ([], before)

@@ -95,13 +95,6 @@ def test_the_dimension_is_at_most_that_of_the_corpus(tmp_path: Path) -> None:
     assert fitted(tmp_path, make_corpus(tmp_path, papers)).manifest.counts["dimension"] == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("lsa", "must have a term that two papers share, got none"),
-        ("word2vec", "must have a term that two papers share, got none"),
-    ],
-)
-def test_a_fit_needs_a_term_that_papers_share(tmp_path: Path, name: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        fitted(tmp_path, make_corpus(tmp_path, 1), name)
+def test_a_fit_needs_a_term_that_papers_share(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must have a term that two papers share, got none"):
+        fitted(tmp_path, make_corpus(tmp_path, 1))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Corpus, Text
 from pipeline.encode import registry
 from pipeline.encode.base import in_order
@@ -95,8 +94,3 @@ def test_sentences_are_encoded_one_by_one(folder: Path) -> None:
 def test_sentences_need_an_encoder_of_texts(name: str) -> None:
     with pytest.raises(InputError, match="encoder of|there is no model"):
         registry.resolve(name)
-
-
-def test_kinds_that_are_fitted_are_loaded_from_their_fit() -> None:
-    with pytest.raises(TypeError, match="artifact of its fit"):
-        registry.resolve("word2vec").load(None, Resources())

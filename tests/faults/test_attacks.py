@@ -186,16 +186,6 @@ def test_values_of_other_types_are_counted_or_refused(number: int, tmp_path: Pat
         tally.count("counted")
 
 
-@pytest.mark.parametrize(
-    "setting", ["POLARS_MAX_THREADS=0", "OMP_NUM_THREADS=abc", "NUMBA_NUM_THREADS=-1", "POLARS_MAX_THREADS=999999"]
-)
-def test_odd_numbers_of_threads_are_refused(setting: str, tiny: Path, tally: Tally) -> None:
-    name, _, value = setting.partition("=")
-    tally.count("tried")
-    assert name in one_line_error(mdcr(tiny, "show", "corpora", env={name: value}))
-    tally.count("refused")
-
-
 def test_an_unknown_backend_of_matplotlib_is_refused(tally: Tally) -> None:
     """In a process of its own, since matplotlib reads the variable when it is imported."""
     script = "from pipeline.scores.plot import drawing\nwith drawing(): pass"

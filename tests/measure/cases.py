@@ -77,11 +77,7 @@ def _trec_value(
     if measure.name == "mrr" and k is not None:  # trec_eval has no cut reciprocal rank: cut the run instead
         scores = dict(sorted(scores.items(), key=lambda item: (np.float32(item[1]), item[0]), reverse=True)[:k])
         k = None
-    if measure.name.startswith("condensed-"):
-        scores = {docno: score for docno, score in scores.items() if judged[str(q)].get(docno, -1) >= 0}
-        if not scores:
-            return 0.0
-    uncut, cut = _TREC[measure.name.removeprefix("condensed-")]
+    uncut, cut = _TREC[measure.name]
     names = [cut.format(k)] if k is not None else [uncut]
     if measure.name == "f1":
         names = [f"P_{k}", f"recall_{k}"] if k is not None else ["set_P", "set_recall"]
@@ -101,8 +97,6 @@ _TREC = {
     "hit_rate": ("success_1000", "success_{}"),
     "r-precision": ("Rprec", ""),
     "f1": ("", ""),
-    "bpref": ("bpref", ""),
-    "infap": ("infAP", ""),
 }
 
 

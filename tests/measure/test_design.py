@@ -66,7 +66,7 @@ def test_the_order_of_the_frame_is_nothing_and_numbers_are_drawn_by_size() -> No
 
 
 def test_differences_are_those_of_the_pairs_with_one_family_for_a_set_and_measure() -> None:
-    values = pl.concat([tall(FIELDS, measure=name) for name in ("map", "bpref")])
+    values = pl.concat([tall(FIELDS, measure=name) for name in ("map", "mrr")])
     found = estimate(values, Design(row=("system",), group="field"), 5, ("bm25",), Draws(margin=10.0))
     assert found.filter(system="bm25").select(list(DIFFERENCE)).null_count().row(0) == (2,) * len(DIFFERENCE)
     changes = {field: of_field[1:] - of_field[0] for field, of_field in FIELDS.items()}
@@ -103,10 +103,10 @@ def test_estimates_of_several_calls_can_be_one_family() -> None:
 def test_a_measure_may_rate_fewer_items() -> None:
     """Queries without a document of a measure's grade have no value; the others keep the order of their draws."""
     whole = tall({"": FIELDS["Physics"]}, measure="map")
-    half = whole.with_columns(measure=pl.lit("bpref"), value=pl.when(pl.col("query") % 2 == 0).then("value"))
+    half = whole.with_columns(measure=pl.lit("mrr"), value=pl.when(pl.col("query") % 2 == 0).then("value"))
     found = estimate(pl.concat([whole, half]), Design(row=("system",)), 5, ("bm25",))
-    assert found["measure"].to_list() == ["map"] * 3 + ["bpref"] * 3
-    for name, frame in (("map", whole), ("bpref", half.filter(pl.col("query") % 2 == 0))):
+    assert found["measure"].to_list() == ["map"] * 3 + ["mrr"] * 3
+    for name, frame in (("map", whole), ("mrr", half.filter(pl.col("query") % 2 == 0))):
         assert found.filter(measure=name).equals(estimate(frame, Design(row=("system",)), 5, ("bm25",)))
 
 

@@ -12,7 +12,7 @@ from pipeline.measure.estimates import (
     smallest_shown,
 )
 from pipeline.measure.permutation import paired_permutation
-from pipeline.measure.statistics import holm, simultaneous
+from pipeline.measure.statistics import simultaneous
 from tests.measure.test_differences import average_precision_gaps
 
 FIELDS = (100, 200, 45, 110)
@@ -78,11 +78,3 @@ def test_the_promised_power_is_that_of_the_test(fields: int, difference: float) 
     found = paired_permutation(values, seed=1, permutations=5_000)
     assert 0.76 < np.mean(found < 0.05 / fields) < 0.84
     assert smallest_shown((variance / queries) ** 0.5, 0.05 / fields) == pytest.approx(difference, rel=0.1)
-
-
-def test_holms_first_step_over_19_fields_detects_four_points_with_the_queries_for_three() -> None:
-    variance = 200 * 0.03**2 / (scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)) ** 2
-    assert holm([0.05 / 19, *[1.0] * 18])[0] == pytest.approx(0.05)
-    error = (variance / 200) ** 0.5
-    assert smallest_shown(error, 0.05) == pytest.approx(0.03, abs=2e-4)
-    assert smallest_shown(error, 0.05 / 19) == pytest.approx(0.042, abs=1e-3)

@@ -32,12 +32,10 @@ def test_select_keeps_lists_whole() -> None:
     ("entries", "fault"),
     [
         ([(0, 1, 2.0, 1), (0, 2, 1.0, 3)], r"entry 1 .*query 0, rank 3.* rank out of place"),
-        ([(0, 1, 2.0, 2)], "rank out of place"),
         ([(0, 1, 1.0, 1), (0, 2, 2.0, 2)], r"entry 1 .* below a worse one"),
         ([(0, 1, 1.0, 1), (0, 2, 1.0, 2)], "below a worse one"),
         ([(0, 1, 2.0, 1), (0, 1, 1.0, 2)], "repeats a paper of this query"),
         ([(0, 1, float("nan"), 1)], "not finite"),
-        ([(0, 1, float("-inf"), 1)], "not finite"),
         ([(1, 1, 1.0, 1), (0, 1, 1.0, 1)], "not sorted by query"),
         ([(2, 1, 1.0, 1)], "query 2 of the ranking must be one of 2 queries"),
     ],
@@ -45,10 +43,6 @@ def test_select_keeps_lists_whole() -> None:
 def test_a_ranking_that_breaks_the_contract_is_refused(entries: list[tuple[int, int, float, int]], fault: str) -> None:
     with pytest.raises(InputError, match=fault):
         RankedRun.from_table(table(entries, RANKING), 2)
-
-
-def test_the_same_paper_in_two_rankings_is_none_of_that() -> None:
-    assert RankedRun.from_table(table([(0, 1, 1.0, 1), (1, 1, 1.0, 1)], RANKING), 2).rows.tolist() == [1, 1]
 
 
 def test_empty_tables() -> None:

@@ -141,17 +141,6 @@ def test_blocks_of_the_index_change_no_byte(
     assert same(by_index(other, asked), expected)
 
 
-def test_progress_counts_every_document_once(
-    monkeypatch: pytest.MonkeyPatch, index: ForwardIndex, asked: Asked
-) -> None:
-    monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", 100)
-    seen: list[int] = []
-    ranking = search.search(*opened(index, asked), asked.excluded, k1=0.9, b=0.4, depth=5, threads=2, done=seen.append)
-    assert len(ranking) == 5 * len(set(ranking.query.tolist()))
-    assert sum(seen) == len(asked.candidates)
-    assert min(seen) >= 0
-
-
 def test_documents_bound_the_lists_of_queries(index: ForwardIndex) -> None:
     """300 lists of 40,000 keys would take 96 MB."""
     everyone = Asked.of(range(300), range(2_480))

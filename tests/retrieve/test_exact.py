@@ -211,8 +211,6 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> VectorBlock:
     ("change", "message"),
     [
         ({"depth": 0}, "depth 0 is out of range. Choose 1 to 65535"),
-        ({"depth": 70_000}, "depth 70000"),
-        ({"metric": "manhattan"}, "no metric 'manhattan'"),
         ({"excluded": no_exclusions(2)}, "exclusions must have 3 queries, got 2"),
         ({"queries": np.ones((3, 0), np.float32)}, "one component or more, got 0"),
         ({"blocks": [block(range(4), 4, 6)]}, "queries 5 dimensions"),

@@ -16,7 +16,6 @@ import datasets  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import TrainerState
 
 from pipeline.api import Workspace
@@ -40,7 +39,7 @@ from tests.builders import made_up_paper, make_corpus
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
 from tests.shared import real
-from tests.train.world import CPU, SETTINGS, numbers
+from tests.train.world import CPU, SETTINGS
 
 POOL = {"year": 2015, "size": "60", "queries": "4", "samples": 1}
 
@@ -132,21 +131,9 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
         ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),
         ({"base": "BROKEN"}, "cannot be loaded"),
         ({"max_length": 4096}, r"max_length must be at most the 64 of .*tiny, got 4096"),
-        *(
-            ({name: value}, f"{name} must be")
-            for name, values in {
-                "learning_rate": (0.0, -1.0, math.nan, math.inf, 1e5),
-                "margin": (-1.0, math.nan),
-                "scale": (math.inf,),
-                "warmup": (-1,),
-                "head_dropout": (1.0,),
-                "clip": (-1.0,),
-                "seed": (-1, 2**32),
-                "examples": (-1,),
-                "patience": (-1,),
-            }.items()
-            for value in values
-        ),
+        *(({"learning_rate": value}, "learning_rate must be") for value in (0.0, math.nan, 1e5)),
+        ({"scale": math.inf}, "scale must be"),
+        ({"warmup": -1}, "warmup must be"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -178,36 +165,6 @@ def test_the_recipe_of_the_project_is_complete_and_its_dry_run_writes_nothing(ro
     wrong = mdcr(root, *words, "--set", "architecture=moe")
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "architecture must be cls, ctrl, adapters, fusion or pals" in wrong.stderr
-
-
-def test_two_processes_learn_what_one_does(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step sees the same examples, and the network and the head of a task have the same gradients."""
-    base = shutil.copytree(root / "tiny", tmp_path / "without-dropout")
-    config = json.loads((base / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (base / "config.json").write_text(json.dumps(config))
-    numbers(tmp_path / "input")
-    given = {
-        "tasks": ("cite_count",),
-        "input": str(tmp_path / "input"),
-        "base": str(base),
-        "batch": 8,
-        "micro_batch": 2,
-    }
-    weights, losses = [], []
-    for processes in (1, 2):
-        monkeypatch.setattr("pipeline.train.trainer.process_count", lambda _, processes=processes: processes)
-        shutil.copytree(root, tmp_path / str(processes))
-        workspace = Workspace(Runner(tmp_path / str(processes), CPU))
-        made = workspace.runner.make(train_task(workspace, recipe(root, **given, validation={})))
-        weights.append(load_file(model_folder(made) / "model.safetensors"))
-        losses.append(made.manifest.counts["loss"])
-    start = load_file(base / "model.safetensors")
-    assert max(float((weights[0][name] - start[name]).abs().max()) for name in start) > 1e-3
-    for name in weights[0]:
-        if not name.endswith("key.bias"):  # it has no gradient but rounding, which Adam makes as large as others
-            torch.testing.assert_close(weights[1][name], weights[0][name], atol=2e-6, rtol=0)
-    np.testing.assert_allclose(losses[1], losses[0], atol=2e-5)
 
 
 @pytest.mark.realdata
