@@ -17,8 +17,6 @@ from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Group
 POWER = 0.8
 ENOUGH = 0.1
 """Acceptable share of the variance of a mean from the draw of candidates."""
-_FEWEST = 5
-"""Minimum queries for the interval of a variance."""
 
 
 Contrast = tuple[Sequence[Floats], Sequence[float]]

@@ -40,7 +40,6 @@ from pipeline.measure.resampling import Floats
 
 Ints = npt.NDArray[np.int64]
 
-DESIGNS = ("pairs", "queries")
 
 BANDS = (1, 2, 6, 11, 21, 51, 101)
 """First rank of each band of ranks; unretrieved papers are a band of their own."""
