@@ -136,6 +136,7 @@ def test_items_of_a_unit_are_drawn_and_flipped_as_one() -> None:
     for name in names:
         np.testing.assert_allclose(one[name].drop_nulls(), both[name].drop_nulls(), err_msg=name)
     assert (one["items"][0], both["items"][0]) == (12, 24)
+    assert one.equals(estimate(once, Design(row=("system",)), 9, ("bm25",)))
     change = FIELDS["Art"][1] - FIELDS["Art"][0]
     assert one["error"][1] == pytest.approx(scipy.stats.sem(change))
 

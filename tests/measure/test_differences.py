@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -38,19 +37,14 @@ def test_the_mean_over_fields_is_tested_by_all_sign_patterns() -> None:
         assert p_value == np.mean(np.abs(patterns @ row) >= abs(row.sum()) - 1e-12)
 
 
-def differences(groups: dict[str, np.ndarray], units: dict[str, Sequence[str]] | None = None) -> pl.DataFrame:
+def differences(groups: dict[str, np.ndarray]) -> pl.DataFrame:
     """Return the differences of each row of the groups from nothing, by a frame of values."""
     rows = len(next(iter(groups.values())))
     both = {name: np.concatenate([np.zeros_like(values), values]) for name, values in groups.items()}
     names = pl.DataFrame({"number": [*range(rows)] * 2, "side": ["none"] * rows + ["some"] * rows})
-    values = tall(both, names)
-    if units is not None:
-        of_item = [(name, item, unit) for name, of_group in units.items() for item, unit in enumerate(of_group)]
-        frame = pl.DataFrame(of_item, ["group", "item", "unit"], orient="row")
-        values = values.join(frame, on=["group", "item"], maintain_order="left")
-    design = Design(row=("number", "side"), item="item", group="group", unit=None if units is None else "unit")
+    design = Design(row=("number", "side"), item="item", group="group")
     base = {(number, "some"): (number, "none") for number in range(rows)}
-    return estimate(values, design, 1, base).filter(side="some")
+    return estimate(tall(both, names), design, 1, base).filter(side="some")
 
 
 def test_a_difference_has_its_mean_interval_effect_and_counts() -> None:
@@ -66,23 +60,12 @@ def test_a_difference_has_its_mean_interval_effect_and_counts() -> None:
     assert found["effect"].to_list() == pytest.approx(expected)
 
 
-def test_units_of_one_query_each_are_queries() -> None:
-    plain, by_unit = (differences({"Art": FIELDS["Art"]}, units) for units in (None, {"Art": "abcd"}))
-    assert plain.equals(by_unit)
-
-
-def test_queries_of_one_unit_are_flipped_and_drawn_as_one() -> None:
-    """Twice the same query of one paper is no more evidence than once; in two fields it is one flip."""
+def test_queries_of_one_unit_are_flipped_as_one_in_all_fields() -> None:
     values = FIELDS["Physics"]
-    twice, units = np.repeat(values, 2, axis=1), [name for name in "abcdef" for _ in range(2)]
-    once, doubled = (differences({"": rows}, {"": papers}) for rows, papers in ((values, "abcdef"), (twice, units)))
-    for name in ("difference", "difference_low", "difference_high", "p", "error"):
-        assert once[name].to_list() == pytest.approx(doubled[name].to_list())
-    both = permutation_of_means(
-        {"Art": values, "Physics": values}, seed=1, units={"Art": "abcdef", "Physics": "abcdef"}
-    )
-    assert both.tolist() == once["p"].to_list()
-    assert permutation_of_means({"Art": values, "Physics": values}, seed=1)[0] < both[0]
+    fields = {"Art": values, "Physics": values}
+    both = permutation_of_means(fields, seed=1, units={"Art": "abcdef", "Physics": "abcdef"})
+    assert both.tolist() == permutation_of_means({"": values}, seed=1).tolist()
+    assert permutation_of_means(fields, seed=1)[0] < both[0]
 
 
 def test_effect_and_equivalence_count_queries_of_one_unit_as_one() -> None:
