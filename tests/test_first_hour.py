@@ -35,8 +35,8 @@ PAGES = [ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, "md
 """Pages that are followed, each from top to bottom."""
 
 NEED_DATA = {
-    "scirepeval": "mdcr fetch scirepeval",
-    "multi_format": "mdcr fetch scirepeval --train",
+    "scirepeval": "hf download allenai/",
+    "multi_format": "hf download allenai/",
     "facets": "git clone ",
     "audit": "mdcr audit RESULTS/",
     "clean": "--set=training=FILE",

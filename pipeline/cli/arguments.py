@@ -135,11 +135,11 @@ _Paper = Literal["mdcr", "scirepeval", "scirepeval2022", "neighbours", "csfcube"
 
 COMMANDS: Mapping[str, Command] = {
     "fetch": Command(
-        "download a release: S2AG, MTEB or SciRepEval",
+        "download a release of Semantic Scholar",
         "fetch:fetch",
         (_own(settings_of(Fetch)),),
         "dry_run verbose json",
-        word("source", Literal["s2ag", "mteb", "scirepeval"]),
+        word("source", Literal["s2ag"]),
     ),
     "corpus": Command(
         "build a corpus from a release",

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.core.artifact import Artifact
@@ -24,23 +23,24 @@ from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import GrowingColumns
 from pipeline.corpus.joins import connected
 from pipeline.corpus.reader import AnyRows, Corpus, Graph
-from pipeline.sources.authors import RESOLUTIONS, author_lists
+from pipeline.sources.authors import RESOLUTIONS, author_rows
 from pipeline.sources.base import Release, grouped
 
 CLASSES = ("unknown", "self", "collaborator", "stranger")
 """What a cited paper is to the citing one (:meth:`Authors.classes`)."""
 
-_READ, _WRITTEN, _SEARCHED = 1 << 17, 1 << 14, 1 << 24
-"""Authors that are read, papers that are written, and authors that are searched, at a time."""
+_READ, _SEARCHED = 1 << 17, 1 << 24
+"""Authors that are read and written, and that are searched, at a time."""
 
 _PART_BITS = 40
 
-_OF_PAPERS = """
-    CREATE TABLE firsts AS SELECT key, min(place) AS place, count(*) AS records FROM authors GROUP BY key;
-    CREATE TABLE found AS SELECT row, place, records FROM firsts JOIN papers USING (key)"""
+_FOUND = """
+    CREATE TABLE records AS SELECT place, any_value(key) AS key FROM authors GROUP BY place;
+    CREATE TABLE found AS SELECT row, min(place) AS place, count(*) AS records FROM records JOIN papers USING (key)
+        GROUP BY row"""
 """Of several records of a paper the first counts, as in its corpus."""
 
-_COUNTED = "SELECT (SELECT count(*) FROM authors), count(*), sum(records) FROM found"
+_COUNTED = "SELECT (SELECT count(*) FROM records), count(*), sum(records) FROM found"
 
 
 def write_authors(corpus: Corpus, release: Release, out: Workdir, resources: Resources) -> dict[str, Any]:
@@ -60,13 +60,15 @@ def write_authors(corpus: Corpus, release: Release, out: Workdir, resources: Res
         folder = glob.escape(out.scratch().as_posix()).replace("'", "''")
         db.execute(f"CREATE VIEW authors AS FROM read_parquet('{folder}/authors-*.parquet')")
         db.register("papers", pa.table({"key": keys, "row": np.arange(len(keys), dtype=np.uint32)}))
-        db.execute(_OF_PAPERS)
+        db.execute(_FOUND)
         for name in RESOLUTIONS:
-            lists = f'SELECT row, "{name}" FROM authors JOIN found USING (place) WHERE len("{name}") > 0 ORDER BY row'
+            known = (
+                f'SELECT DISTINCT row, "{name}" FROM authors JOIN found USING (place) WHERE "{name}" <> 0 ORDER BY ALL'
+            )
             lengths, column = np.zeros(len(keys), np.int64), GrowingColumns(out.scratch(), name, AUTHORS)
-            for batch in db.sql(lists).to_arrow_reader(_WRITTEN):
-                lengths[np.asarray(batch["row"])] = np.asarray(pc.list_value_length(batch[name]))
-                column.append(batch[name].flatten().to_numpy())
+            for batch in db.sql(known).to_arrow_reader(_READ):
+                np.add.at(lengths, np.asarray(batch["row"]), 1)
+                column.append(np.asarray(batch[name]))
             counts[f"with_{name}"] = int(np.count_nonzero(lengths))
             if counts[f"with_{name}"]:
                 column.publish(out, f"{name}-keys.arrow")
@@ -80,12 +82,12 @@ def write_authors(corpus: Corpus, release: Release, out: Workdir, resources: Res
 
 
 def _read_part(release: Release, scratch: Path, part: tuple[int, str]) -> None:
-    """Write the authors of one part of a release: ``place`` in the order of the release, and :func:`author_lists`."""
+    """Write the authors of one part of a release (:func:`author_rows`), with places in its order."""
     number, name = part
     place = number << _PART_BITS
-    with pq.ParquetWriter(scratch / f"authors-{number:05d}.parquet", author_lists([], place).schema) as writer:
+    with pq.ParquetWriter(scratch / f"authors-{number:05d}.parquet", author_rows([], place).schema) as writer:
         for papers in grouped(release.authors(name), lambda paper: len(paper[1]), _READ, _READ):
-            writer.write_table(author_lists(papers, place))
+            writer.write_table(author_rows(papers, place))
             place += len(papers)
 
 

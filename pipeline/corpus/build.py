@@ -33,12 +33,8 @@ _FEW_FOUND = 20
 """Number of references of which one at least should be found."""
 _EXAMPLES_SHOWN, _MAX_EXAMPLES = 5, 100
 _MAX_PAPERS = 1 << 31
-_MIN_SHARE_OF_ROWS = 0.8
-"""Minimum share of the stated number of rows; a table with fewer rows causes a warning."""
 
 _PLACES = schema_of(place=pa.uint64(), abstract=pa.uint64())
-_COUNTED = 1 << 20
-"""Papers that are counted at a time."""
 
 
 def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[str, Any]:
@@ -50,14 +46,14 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
     path = Path(release.contexts) if release.contexts else None
     contexts = read_contexts(path, release, release.names) if path else None
     queries = contexts or release.queries()  # before the papers are read, so that a bad query fails early
-    total = _total(release, read_parts(release, parts_of(release), out, resources))
+    total = _total(read_parts(release, parts_of(release), out, resources))
     _say_examples(total.examples, total.noted)
-    if total.read == total.dropped.total() and not release.allow_empty:
+    if total.read == total.dropped.total():
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(total.dropped.items()))
         raise InputError(
             f"a corpus must have a paper, got none from {counted(total.read, 'record')}"
             f"{f' (dropped: {reasons})' if reasons else ''}",
-            "Give files of this --source whose records have an id; --allow-empty accepts an empty corpus",
+            "Give files of this --source whose records have an id",
         )
     unreadable = _check_readable(total, release)
     examples = total.examples[:_MAX_EXAMPLES]
@@ -86,7 +82,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         "noted": total.noted,
         "examples": examples,
         "shards": shards,
-        "prefilter": _prefilter(attributes),
+        "prefilter": prefilter(attributes, PrefilterConfig())[1],
     }
 
 
@@ -101,21 +97,16 @@ def read_parts(release: Release, parts: Sequence[Part], out: Workdir, resources:
     return [found[number] for number, _ in parts]
 
 
-def _total(release: Release, parts: Sequence[dict[str, Any]]) -> Batch:
+def _total(parts: Sequence[dict[str, Any]]) -> Batch:
     """Return the counts of the papers; those of abstracts and citations are noted."""
-    total, rows = Batch(read=0), Counter[str]()
+    total = Batch(read=0)
     for part in parts:
         counts = Batch(**{name: part[name] for name in vars(total)})
-        rows[part["kind"]] += counts.read
         if part["kind"] != "papers":
             dropped = {f"{part['kind']}: dropped, {reason}": count for reason, count in counts.dropped.items()}
             counts.noted = Counter(counts.noted) + Counter({f"{part['kind']}: read": counts.read, **dropped})
             counts.read, counts.dropped = 0, Counter()
         total.add_counts(counts)
-    for table, stated in release.stated().items():
-        if rows[table] < _MIN_SHARE_OF_ROWS * stated:
-            found = counted(rows[table], "row")
-            warn(f"{table} has {found}, but its release states {stated:,}: data of papers is missing")
     return total
 
 
@@ -193,12 +184,3 @@ def _check_readable(total: Batch, release: Release) -> list[str]:
             hint = "; name one of its keys: --columns NAME=NAME.KEY" if ": {" in example else ""
             warnings.append(f"no value of this column can be read: {example}{hint}")
     return warnings
-
-
-def _prefilter(attributes: Attributes) -> Counter[str]:
-    """Return the prefilter's counts under its default settings."""
-    total: Counter[str] = Counter()
-    for start in range(0, max(len(attributes["key"]), 1), _COUNTED):
-        block = {name: column[start : start + _COUNTED] for name, column in attributes.items()}
-        total.update(prefilter(block, PrefilterConfig())[1])
-    return total

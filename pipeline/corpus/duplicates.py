@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from scipy import sparse
 from scipy.sparse import csgraph
@@ -51,20 +50,11 @@ class DuplicatesConfig:
             require_known(rule, tuple(RULES), f"duplicates cannot be identified by {rule!r}")
 
 
-class Groups(NamedTuple):
-    """Papers that agree with another one: their rows, and the lowest row of the group of each, int64 ``[papers]``."""
+def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> tuple[Ints, Ints]:
+    """Return the rows of papers that agree with another one by a rule, and the lowest row of the group of each.
 
-    rows: Ints
-    lowest: Ints
-
-    @property
-    def extra(self) -> int:
-        """Number of papers beyond the first of each group."""
-        return int(np.count_nonzero(self.rows != self.lowest))
-
-
-def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int) -> Groups:
-    """Return the papers that agree by one rule, within ``memory`` bytes and the columns themselves."""
+    Uses ``memory`` bytes and the columns themselves.
+    """
     columns, compared = RULES[rule]
     table = {name: attributes[name] for name in ("doi_key", "title_key", "title_chars", "year")}
     with connected(memory) as db:
@@ -72,34 +62,21 @@ def groups(attributes: Attributes, rule: str, min_title_chars: int, memory: int)
         same, compared = f"OVER (PARTITION BY {columns})", compared.replace("$chars", str(min_title_chars))
         sql = f"SELECT row, min(row) {same} AS lowest FROM papers WHERE {compared} QUALIFY count(*) {same} > 1"
         found = db.execute(sql).fetchnumpy()
-    return Groups(found["row"].astype(np.int64), found["lowest"].astype(np.int64))
+    return found["row"].astype(np.int64), found["lowest"].astype(np.int64)
 
 
-class Duplicates(NamedTuple):
-    """Papers that another paper replaces.
+def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: int) -> tuple[Ints, Ints, Mask]:
+    """Return rows of duplicates, rising, the paper that is kept for each, and whether the DOI identifies it.
 
-    Attributes:
-        rows: int64 ``[n]``, rising, the papers that are not kept.
-        kept: int64 ``[n]``, the paper that replaces each of them.
-        by_doi: bool ``[n]``, whether the DOI identifies it; otherwise title and year do.
-    """
-
-    rows: Ints
-    kept: Ints
-    by_doi: npt.NDArray[np.bool_]
-
-
-def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: int) -> Duplicates:
-    """Return the duplicates under all rules together: A equals B by DOI, B equals C by title, so A equals C.
-
-    The kept paper of a group is the first by: has an abstract, most references, most citations, lowest id.
+    All rules count together: A equals B by DOI, B equals C by title, so A equals C. The kept paper of a group is the
+    first by: has an abstract, most references, most citations, lowest id.
     """
     by_rule = {rule: groups(attributes, rule, config.min_title_chars, memory) for rule in config.rules}
-    members = np.unique(np.concatenate([np.empty(0, np.int64), *(of_rule.rows for of_rule in by_rule.values())]))
+    members = np.unique(np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in by_rule.values())]))
     links = sparse.coo_array((len(members), len(members)), dtype=bool)
     for found in by_rule.values():
         ends = tuple(np.searchsorted(members, rows) for rows in found)
-        links += sparse.coo_array((np.ones(len(found.rows), bool), ends), links.shape)
+        links += sparse.coo_array((np.ones(len(ends[0]), bool), ends), links.shape)
     label = csgraph.connected_components(links, directed=False)[1]
     chars, outbound, inbound = (attributes[name][members] for name in ("abstract_chars", "n_outbound", "n_inbound"))
     order = np.lexsort((members, -inbound, -outbound, chars == 0, label))
@@ -108,7 +85,7 @@ def find_duplicates(attributes: Attributes, config: DuplicatesConfig, memory: in
     rows, kept = members[order[~is_first]], kept_of[~is_first]
     rising = np.argsort(rows)
     rows, kept = rows[rising], kept[rising]
-    return Duplicates(rows, kept, np.isin(rows, by_rule["doi"].rows) if "doi" in by_rule else np.zeros(len(rows), bool))
+    return rows, kept, np.isin(rows, by_rule["doi"][0]) if "doi" in by_rule else np.zeros(len(rows), bool)
 
 
 _BLOCK_PAPERS = 262_144
@@ -125,10 +102,10 @@ def write_without_duplicates(
     """
     if corpus.has_query_texts():
         raise InputError("a corpus with judged queries keeps its duplicates", "Build it with --duplicates=keep")
-    duplicates = find_duplicates(corpus.attributes, config, resources.memory // 2)
+    duplicates, kept_of, are_by_doi = find_duplicates(corpus.attributes, config, resources.memory // 2)
     is_kept = np.ones(len(corpus), bool)
-    is_kept[duplicates.rows] = False
-    kept = len(corpus) - len(duplicates.rows)
+    is_kept[duplicates] = False
+    kept = len(corpus) - len(duplicates)
     edges = {
         name: write_graph(out, name, kept, _kept_pairs(graph, is_kept, name))
         for name, graph in (("outgoing", corpus.outgoing), ("incoming", corpus.incoming))
@@ -137,12 +114,12 @@ def write_without_duplicates(
     columns = corpus.attributes.values()
     attributes = write_attributes(out, ([column[block][is_kept[block]] for column in columns] for block in blocks))
     _write_shards(corpus, np.flatnonzero(is_kept), attributes, out)
-    by_doi = int(np.count_nonzero(duplicates.by_doi))
+    by_doi = int(np.count_nonzero(are_by_doi))
     return {
         "read": len(corpus),
         "kept": kept,
-        "dropped": {"duplicate_doi": by_doi, "duplicate_title_and_year": len(duplicates.rows) - by_doi},
-        "duplicate_groups": len(np.unique(duplicates.kept)),
+        "dropped": {"duplicate_doi": by_doi, "duplicate_title_and_year": len(duplicates) - by_doi},
+        "duplicate_groups": len(np.unique(kept_of)),
         "references": int(attributes["n_outbound"].sum(dtype=np.int64)),
         "references_in_corpus": edges["outgoing"],
         "prefilter": prefilter(attributes, PrefilterConfig())[1],

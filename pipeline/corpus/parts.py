@@ -14,17 +14,15 @@ import pyarrow.parquet as pq
 
 from pipeline.core import files
 from pipeline.core.csr import Ints, Keys
-from pipeline.core.errors import EmptyFileError
 from pipeline.core.schema import schema_of
 from pipeline.core.text import id_keys, reference_keys, title_keys
-from pipeline.sources.base import RAW_PAPERS, Abstracts, Batch, Citations, PaperBatch, Release, grouped
+from pipeline.sources.base import RAW_PAPERS, Batch, PaperBatch, Release, TableBatch, grouped
 from pipeline.sources.citations import read_citations
 
 Part = tuple[int, str | None]
 """Number and name of a part of a release; its file of citations has no name."""
 
 _TEXTS = schema_of(paper_id=pa.large_string(), title=pa.large_string(), abstract=pa.large_string())
-_KINDS = {PaperBatch: "papers", Abstracts: "abstracts", Citations: "citations"}
 _RUN_BYTES = 256 * 2**20
 _LEAST_RUN_BYTES = 2**23
 _RUN_BITS, _POSITION_BITS = 16, 28
@@ -64,10 +62,10 @@ def read_part(release: Release, scratch: Path, size: int, part: Part) -> dict[st
         total, kind = Batch(read=0), "papers"
         beside = Path(release.citations or "")
         batches = read_citations(beside, release.names) if name is None else release.read(name)
-        for run, group in enumerate(grouped(_read_or_empty(batches, release.allow_empty), _bytes, size)):
+        for run, group in enumerate(grouped(batches, _bytes, size)):
             for batch in group:
                 total.add_counts(batch)
-                kind = _KINDS[type(batch)]
+                kind = batch.kind if isinstance(batch, TableBatch) else "papers"
             if group or run == 0:
                 _write_run(scratch, number << _RUN_BITS | run, kind, group, release.is_joined())
         return {"kind": kind, **vars(total)}
@@ -75,25 +73,15 @@ def read_part(release: Release, scratch: Path, size: int, part: Part) -> dict[st
     return files.once(scratch / part_record(number), read)
 
 
-def _read_or_empty(batches: Iterator[Any], allow_empty: bool) -> Iterator[Any]:
-    """Yield the batches of a part; with ``allow_empty``, nothing from a file without data."""
-    try:
-        yield from batches
-    except EmptyFileError as error:
-        if not allow_empty:
-            raise EmptyFileError(error.what, f"{error.remedy}; mdcr corpus --allow-empty accepts it") from error
-
-
-def _bytes(batch: PaperBatch | Abstracts | Citations) -> int:
-    if isinstance(batch, PaperBatch):
-        return int(batch.papers.nbytes)
-    return int(batch.keys.nbytes + batch.texts.nbytes if isinstance(batch, Abstracts) else 2 * batch.citing.nbytes)
+def _bytes(batch: PaperBatch | TableBatch) -> int:
+    columns = batch.columns.values() if isinstance(batch, TableBatch) else [batch.papers]
+    return sum(int(column.nbytes) for column in columns)
 
 
 def _write_run(scratch: Path, run: int, kind: str, batches: Sequence[Any], is_joined: bool) -> None:
     """Write the texts and the table of a run."""
     if kind == "citations":
-        columns = {name: np.concatenate([getattr(batch, name) for batch in batches]) for name in ("citing", "cited")}
+        columns = {name: np.concatenate([batch.columns[name] for batch in batches]) for name in batches[0].columns}
     else:
         texts, columns = _papers(batches, is_joined) if kind == "papers" else _abstracts(batches)
         files.write_arrow(_file(scratch, "texts", run), texts.combine_chunks().to_batches(), texts.schema)
@@ -121,11 +109,11 @@ def _papers(batches: Sequence[PaperBatch], is_joined: bool) -> tuple[pa.Table, d
     return pa.table([papers[name] for name in _TEXTS.names], schema=_TEXTS), columns
 
 
-def _abstracts(batches: Sequence[Abstracts]) -> tuple[pa.Table, dict[str, Any]]:
+def _abstracts(batches: Sequence[TableBatch]) -> tuple[pa.Table, dict[str, Any]]:
     """Return abstracts, sorted like the papers of decimal ids, and the columns of their table."""
-    keys = np.concatenate([batch.keys for batch in batches])
+    keys = np.concatenate([batch.columns["key"] for batch in batches])
     order = pc.sort_indices(pa.array(keys).cast(pa.string()))
-    texts = pa.chunked_array([batch.texts for batch in batches]).combine_chunks().take(order)
+    texts = pa.chunked_array([batch.columns["text"] for batch in batches]).combine_chunks().take(order)
     table = pa.table([texts], schema=pa.schema([_TEXTS.field("abstract")]))
     return table, {"key": keys[order], "abstract_chars": _characters(texts)}
 

@@ -28,11 +28,7 @@ def _split(text: str) -> str:
 class PrefilterConfig:
     """Which papers enter pools (Medić & Šnajder 2022, section 3).
 
-    Attributes:
-        citation_direction: citations that count: ``outbound`` (references), ``inbound``, or ``total`` (both).
-        min_citations: minimum number of distinct citations in the release, without self-citations; the other paper need
-            not be in the corpus.
-        min_abstract_chars: minimum length of the normalised abstract, in characters.
+    Citations are distinct ones in the release, without self-citations; the other paper need not be in the corpus.
     """
 
     citation_direction: Direction = setting("outbound", "outbound, inbound or total", rule=True)
@@ -48,30 +44,19 @@ class PoolConfig:
     """Settings of one pool (protocols 2 and 3).
 
     Attributes:
-        field: one of the 19 fields, or None for a dataset-level pool.
-        year: publication year of the queries; drawn candidates are of that year or earlier.
-        size: number of candidates, or ``all``.
-        queries: number of queries, or ``all``.
+        field: None: a dataset-level pool.
+        year: drawn candidates are of that year or earlier.
         sample: number of the sample, from 1: samples have the same queries and differ in the drawn candidates.
-        split: ``test``, or ``validation``: other queries, for tuning.
         validation_queries: number of queries of a validation pool, which leaves out the ``queries`` of the test pool.
             None: as many as those. Test pools do not differ in it.
-        seed: seed of all draws.
         exclude: (name, SHA-256) of the lists of ids that may not be queries.
         positives: ``corpus`` (every cited paper with a title); ``prefiltered``; or ``strangers`` (those of this class
             of :meth:`pipeline.corpus.authors.Authors.classes`; other cited papers are neither relevant nor negative).
-        drop_same_title: exclude candidates with the query's normalised title.
-        nested: smaller pools of a sample are subsets of its larger pools.
-        after_cutoff: last year of the encoders' training data; queries are later. None: no condition.
-        trained_until: last year of the encoders' training data; queries, positives and all candidates are later, so no
-            encoder was trained on them. None: no condition.
+        trained_until: queries, positives and all candidates are later than this year. None: no condition.
         earlier_only: only candidates from earlier years than the query; other positives are removed.
-        drop_near_duplicates: exclude candidates with a title and an abstract similar to the query's.
-        prefilter: which papers enter pools.
         queries_are: ``papers`` of the corpus, or ``texts`` of the release. Texts without a year (BEIR) all become
             queries, every paper is a candidate, and no setting applies but ``drop_identical_id``. Texts with a year are
             citation contexts, which are drawn like queries that are papers.
-        drop_identical_id: with ``texts``, exclude the candidate with the query's id.
     """
 
     field: str | None = setting(
@@ -89,9 +74,7 @@ class PoolConfig:
     queries: Count = setting(3_800, "number of queries, or all (default: 3.8k; by field 200)", by_field=200)
     sample: int = setting(1, "samples of the candidates", name="samples", default=3)
     split: Literal["test", "validation"] = setting(
-        "test",
-        "test, or validation: other queries, for tuning",
-        kind=Annotated[Literal["test", "validation"], _split],
+        "test", "test, or validation: other queries, for tuning", kind=Annotated[Literal["test", "validation"], _split]
     )
     validation_queries: int | None = setting(
         None,

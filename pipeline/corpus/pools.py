@@ -18,15 +18,7 @@ from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.near import near_pairs
 from pipeline.corpus.poolconfig import PoolConfig
-from pipeline.corpus.prefilter import (
-    FEW_NEGATIVES,
-    Mask,
-    count_marks,
-    describe_dropped,
-    has_text,
-    loosening,
-    prefilter,
-)
+from pipeline.corpus.prefilter import FEW_NEGATIVES, Mask, count_marks, describe_dropped, has_text, loosening, prefilter
 from pipeline.corpus.queries import Queries, QuerySource, choose_queries, has_field
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
 

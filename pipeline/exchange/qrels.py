@@ -62,8 +62,8 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], folder: Path | 
 
     best = max(shared, key=fit, default=None)
     if best is None or not shared[best]:
-        remedy = "Give --qrels=FOLDER of mdcr fetch mteb" if run.task else "Give them with --qrels=FILE"
-        raise InputError("it is a run, and no qrels next to it share a query", remedy)
+        given = "FOLDER with the data sets of the tasks" if run.task else "FILE"
+        raise InputError("it is a run, and no qrels next to it share a query", f"Give --qrels={given}")
     system = run.system if run.task else _without(run.system, best, len(judgements))
     return Judged(run._replace(system=system), best, _collection(best, judgements))
 

@@ -18,11 +18,9 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.config import pairs
-from pipeline.core.csr import Keys
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.schema import schema_of
 from pipeline.sources.authors import Authored
-from pipeline.sources.documents import refuse_unread
 from pipeline.sources.options import MAX_TEXT, Options
 
 RAW_PAPERS = schema_of(
@@ -70,9 +68,6 @@ UNFINISHED = ".fetching"
 
 _T = TypeVar("_T")
 
-_MAX_TRIED = 10
-"""Maximum number of files of other names that are looked into when a release has none of its own."""
-
 
 @dataclass(kw_only=True)
 class Batch:
@@ -106,19 +101,14 @@ class PaperBatch(Batch):
 
 
 @dataclass
-class Abstracts(Batch):
-    """Normalised abstracts, none empty; ``keys`` are the :func:`pipeline.core.text.id_keys` of their papers."""
+class TableBatch(Batch):
+    """Rows of another table of a release, as columns by name; papers are :func:`pipeline.core.text.id_keys`, uint64.
 
-    keys: Keys
-    texts: pa.LargeStringArray
+    ``kind`` is ``abstracts`` (``key``, and normalised ``text``, not empty) or ``citations`` (``citing``, ``cited``).
+    """
 
-
-@dataclass
-class Citations(Batch):
-    """Citations, by uint64 :func:`pipeline.core.text.id_keys`; repeated edges count once."""
-
-    citing: Keys
-    cited: Keys
+    kind: str
+    columns: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -195,8 +185,8 @@ class Release(Options, ABC):
     def read(self, part: str) -> Iterator[Any]:
         """Yield the batches of one part, in order.
 
-        Those of a joined release are :class:`PaperBatch`, :class:`Abstracts` or :class:`Citations`, one kind in a part;
-        if a paper has several abstracts, the first in the order of the parts is used.
+        Those of a joined release are :class:`PaperBatch` or :class:`TableBatch`, one kind in a part; if a paper has
+        several abstracts, the first in the order of the parts is used.
         """
 
     def authors(self, part: str) -> Iterator[Authored]:  # noqa: ARG002
@@ -210,10 +200,6 @@ class Release(Options, ABC):
 
     def refuse_untitled(self) -> None:
         """Raise InputError if a corpus in which no paper has a title is read wrongly; by default it is not."""
-
-    def stated(self) -> Mapping[str, int]:
-        """Return the publisher's approximate number of rows by table; empty if unknown."""
-        return {}
 
 
 def grouped(
@@ -237,7 +223,6 @@ def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[
         InputError: the folder is missing, a file, has no such file, or was not fetched completely; a match is no file.
     """
     if folder.is_file():
-        refuse_unread(folder)
         raise InputError(f"{folder} must be a folder with {description}, got a file", f"Give --input {folder.parent}")
     if not folder.is_dir():
         raise InputError(f"the input folder {folder} does not exist", "Give the release's folder with --input")
@@ -245,8 +230,6 @@ def find_files(folder: Path, patterns: Sequence[str], description: str) -> list[
     paths = {path for pattern in patterns for path in folder.glob(pattern) if not path.name.startswith(".")}
     check_files(paths)
     if not paths:
-        for path in sorted(folder.rglob("*.[jg][sz]*"))[:_MAX_TRIED]:
-            refuse_unread(path)
         raise InputError(
             f"{folder} holds no {description} ({', '.join(patterns)})", "Give the folder that holds the release's files"
         )

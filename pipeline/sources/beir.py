@@ -31,6 +31,7 @@ IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 """Data sets of BEIR, by the name of their folder, whose protocol ranks no document with the query's own id: those of
 ``ignore_identical_ids`` in mteb, where queries are documents, or were numbered with them."""
 
+_EXCLUSIONS = "exclusions.tsv"
 _QRELS_ENDS = tuple(end + gz for end in ("tsv", "txt", "trec", "csv", "json", "jsonl", "parquet") for gz in ("", ".gz"))
 _QRELS_END = re.compile(r"\.(tsv|txt|trec|csv|jsonl?|parquet)(\.gz)?\Z")
 
@@ -54,14 +55,10 @@ class Beir(FileRelease, options.Beir):
         require_known(self.judged, by_split, f"{self.folder} has no judgements of split {self.judged!r}")
         return by_split[self.judged]
 
-    @property
-    def _exclusions_path(self) -> Path:
-        return self.folder / "exclusions.tsv"
-
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the split, other keys than BEIR's, and whether identical ids are ignored."""
         paths = [self._file("corpus"), self._file("queries"), self._qrels()]
-        paths += [self._exclusions_path] * self._exclusions_path.is_file()
+        paths += [path for path in [self.folder / _EXCLUSIONS] if path.is_file()]
         identity = {"files": fingerprint(paths, self.folder), "split": self.judged}
         firsts = [first_record(path) for path in paths[:2]]
         keys = sorted({_first(record, names) for record in firsts for names in (_IDS, _BODIES)} - {"_id", "text", ""})
@@ -88,18 +85,13 @@ class Beir(FileRelease, options.Beir):
         queries, judgements = Tally(self._file("queries"), self), Tally(self._qrels())
         grades = _keep_first(_judgements(judgements), "judgement", "grade", judgements)
         judged = {query for query, _ in grades}
-        if not judged and not self.allow_empty:
-            raise InputError(
-                f"{self._qrels()} holds no judgement", "Fetch it again; mdcr corpus --allow-empty accepts it"
-            )
+        if not judged:
+            raise InputError(f"{self._qrels()} holds no judgement", "Fetch it again")
         texts = _keep_first(_query_texts(judged, queries), "query", "text", queries)
-        content, remedy = (
-            "query-id and corpus-id, with a tab between them",
-            "Export the folder again, or remove the file",
-        )
-        path, excluded = self._exclusions_path, None
+        path, excluded = self.folder / _EXCLUSIONS, None
         if path.is_file():
-            excluded = [pair for line, pair in read_pairs(path, content, remedy, "\t") if line > 1]
+            pairs = read_pairs(path, "query-id and corpus-id, with a tab between them", "Export it again", "\t")
+            excluded = [pair for line, pair in pairs if line > 1]
         return judged_queries(judged, texts, grades, queries, judgements, exclusions=excluded)
 
 
@@ -178,8 +170,8 @@ def _first(record: Mapping[str, Any], names: Sequence[str]) -> str:
 def _rows(tally: Tally) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table: id and text, or id, title and text; a header is recognised by its first name."""
     names = (*_IDS, *QUERY[:-1], *DOCUMENT[:-1])
-    table = open_table(tally, lambda first: first[0].casefold() in names, header=False)
-    for tally.line, cells in table.rows:
+    _, _, rows = open_table(tally, lambda first: first[0].casefold() in names, header=False)
+    for tally.line, cells in rows:
         if len(cells) in (2, 3):
             yield {"_id": cells[0], "title": cells[1] if len(cells) == 3 else None, "text": cells[-1]}
         else:

@@ -25,7 +25,7 @@ def read_bibtex(tally: Tally) -> Iterator[dict[str, Any]]:
     from bibtexparser.model import DuplicateBlockKeyBlock, DuplicateFieldKeyBlock, Entry, ParsingFailedBlock
 
     logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # what it logs is counted here
-    blocks = read_text(tally.path, "BibTeX", tally.allow_truncated, as_papers=True)
+    blocks = read_text(tally.path, "BibTeX")
     library = parse_string(b"".join(block or b"" for block in blocks).decode("utf-8", "surrogateescape"))
     for block in library.blocks:
         tally.line = (block.start_line or 0) + 1

@@ -17,7 +17,7 @@ import msgspec
 
 from pipeline.core.errors import InputError
 from pipeline.core.text import reference_keys
-from pipeline.sources.base import BATCH_EDGES, Citations, grouped
+from pipeline.sources.base import BATCH_EDGES, TableBatch, grouped
 from pipeline.sources.content import kind_of_text
 from pipeline.sources.documents import lines_command
 from pipeline.sources.lists import one_id, written_items
@@ -38,17 +38,18 @@ _CITING, _CITED = (
 """Words of the names of the columns."""
 
 
-def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[Citations]:
+def read_citations(path: Path, names: Mapping[str, str]) -> Iterator[TableBatch]:
     """Yield the citations of a file; ``names`` has the file's names of ``citing`` and ``cited``."""
-    tally = Tally(path, says_dialect=True)
+    tally = Tally(path)
     return citation_batches(_edges(names, tally), tally)
 
 
-def citation_batches(edges: Iterable[tuple[str, str]], tally: Tally) -> Iterator[Citations]:
+def citation_batches(edges: Iterable[tuple[str, str]], tally: Tally) -> Iterator[TableBatch]:
     """Yield citations, pairs of a citing and a cited id, in batches with the counts of ``tally``."""
     for block in grouped(edges, lambda _: 1, BATCH_EDGES):
         citing, cited = zip(*block, strict=True) if block else ((), ())
-        yield Citations(reference_keys(citing), reference_keys(cited), **tally.counts())
+        columns = {"citing": reference_keys(citing), "cited": reference_keys(cited)}
+        yield TableBatch("citations", columns, **tally.counts())
 
 
 def _edges(names: Mapping[str, str], tally: Tally) -> Iterator[tuple[str, str]]:

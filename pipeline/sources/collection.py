@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,12 @@ from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError, nearest
 from pipeline.core.progress import say, warn
 from pipeline.core.text import plain_doi, reference_keys
-from pipeline.sources.authors import Author, Authored
+from pipeline.sources.authors import Authored
 from pipeline.sources.base import find_files
 from pipeline.sources.bibtex import read_bibtex
 from pipeline.sources.documents import first_record, lines_command
 from pipeline.sources.fieldmaps import ARXIV_FIELDS, FOLDED
 from pipeline.sources.lists import Cells, Split, is_cut, one_id
-from pipeline.sources.options import Gzipped
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
 from pipeline.sources.tables import read_table
@@ -40,9 +39,12 @@ _MAX_KEYS = 100
 _BLOCK = 100_000
 """Number of ids that are converted to keys at a time."""
 
+_OTHERS = ("*.json", "*.ndjson.gz")
+"""Names of files of JSON lines that are read if there are none of the usual ones."""
+
 
 @dataclass(frozen=True)
-class JsonLines(FileRelease, Gzipped):
+class JsonLines(FileRelease):
     """A folder of JSON lines, or one file. A name ``a.b`` in ``columns`` is the key ``b`` of the object ``a``.
 
     Without files in the folder itself, those of its subfolders are read; ``year=2019`` is the value of a column.
@@ -51,8 +53,6 @@ class JsonLines(FileRelease, Gzipped):
     source = "jsonl"
     own_columns = COLUMNS
     patterns: ClassVar[Sequence[str]] = ("*.jsonl", "*.jsonl.gz", "*.json.gz", "*.ndjson")
-    others: ClassVar[Sequence[str]] = ("*.json", "*.ndjson.gz")
-    """Names of files that are read if there are none of ``patterns``."""
     contents = "jsonl files"
     by_number: ClassVar[str] = ""
 
@@ -60,7 +60,8 @@ class JsonLines(FileRelease, Gzipped):
         """Return the files in the folder; without any, those in its subfolders, but of hidden ones (``_delta_log``)."""
         if self.folder.is_file():
             return super().files()
-        for below, patterns in itertools.product(("", "**/"), filter(None, (self.patterns, self.others))):
+        others = _OTHERS if self.source == "jsonl" else ()
+        for below, patterns in itertools.product(("", "**/"), filter(None, (self.patterns, others))):
             if shown := self._shown(below, patterns):
                 deeper = self._shown("**/", patterns) - shown
                 if not below and deeper:
@@ -69,11 +70,11 @@ class JsonLines(FileRelease, Gzipped):
                     )
                 found = find_files(self.folder, [below + pattern for pattern in patterns], self.contents)
                 return [path for path in found if path in shown]
-        return find_files(self.folder, (*self.patterns, *self.others), self.contents)
+        return find_files(self.folder, (*self.patterns, *others), self.contents)
 
     def _shown(self, below: str, patterns: Sequence[str]) -> set[Path]:
-        found = (path for pattern in patterns for path in self.folder.glob(below + pattern))
-        return {path for path in found if not _is_hidden(path.relative_to(self.folder)) and path.name[0] != "."}
+        found = (path for pattern in patterns for path in self.folder.glob(below + pattern) if path.name[0] != ".")
+        return {path for path in found if not any(name[0] in "._" for name in path.relative_to(self.folder).parts[:-1])}
 
     def parts(self) -> Sequence[str]:
         """Return the files, after deciding once for all processes how lists that are texts are written."""
@@ -83,7 +84,7 @@ class JsonLines(FileRelease, Gzipped):
 
     def _first_references(self) -> Any:
         """Return the first references that are given within :data:`_BLOCK` records; None without any."""
-        records = itertools.islice(self._records(Tally(self.files()[0], self, of_papers=True)), _BLOCK)
+        records = itertools.islice(self._records(Tally(self.files()[0], self)), _BLOCK)
         with suppress(InputError):  # the reader of the records says what is wrong
             return next(filter(None, (_lookup(record, self.names["references"]) for record in records)), None)
 
@@ -98,59 +99,50 @@ class JsonLines(FileRelease, Gzipped):
         return isinstance(_lookup(first_record(self.files()[0]), self.names["references"]), str)
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
-        """Yield the records with an id; InputError if none has one. Mapped columns that no record has are warned of."""
-        keys = dict[str, None]()
-        with_id = 0
+        """Yield the records, those without an id too; mapped columns that no record has are warned of."""
         never_found = {self.names[name] for name in COLUMNS if self.columns and self.names[name] != name}
         for record in self._all_records(tally):
-            paper_id = _lookup(record, self.names["paper_id"])
-            if paper_id is None or paper_id == "" or paper_id != paper_id:
-                keys.update(dict.fromkeys(itertools.islice(record, _MAX_KEYS)))
-                tally.drop("no_paper_id", _listed(record))
-                continue
-            with_id += 1
             if never_found:
                 never_found -= {name for name in never_found if _lookup(record, name) is not None}
+            paper_id = _lookup(record, self.names["paper_id"])
+            if paper_id is None or paper_id == "" or paper_id != paper_id:
+                yield Paper(id="")
+                continue
             try:
-                paper = self._paper(record, tally)
+                yield self._paper(record, tally)
             except msgspec.ValidationError as error:
                 tally.drop("wrong_type", str(error))
-            else:
-                yield paper
-        if keys and not with_id:
-            id_name = self.names["paper_id"]
-            what = f"no record of {tally.path} has an id in {id_name!r}: it has {_listed(keys)}"
-            raise InputError(what, self._hint(tally.path, keys, record))
         for name in sorted(never_found):
             tally.noted[f"column_never_found: {name}"] += 1
             warn(f"no record of {tally.path} has a {name!r}, which --columns maps")
 
-    def _hint(self, path: Path, keys: Collection[str], record: Mapping[str, Any]) -> str:
-        """Return what to do about records without an id, the last of which is given."""
-        if command := lines_command(path, record):
-            return f"Write a paper a line: {command}"
-        if {"columns", "data"} <= {*keys}:
-            return "Write a paper a line: to_json(orient='records', lines=True) of pandas"
-        if all(isinstance(value, Mapping) for value in record.values()):
-            return "Write a paper a line, not papers by id"
-        if self.names["paper_id"] in keys:
-            return "All its values are missing; name another with --columns"
-        return f"{nearest(self.names['paper_id'], sorted(keys)).rstrip('?')}; use --columns{self.by_number}"
+    def _first(self, path: Path) -> Mapping[str, Any]:
+        """Return the first record of a file, with all its columns."""
+        return next(self._records(Tally(path, self)), {})
 
     def refuse_untitled(self) -> None:
-        """Raise InputError, which names the columns that the first record has, those of an object with a dot."""
-        path = self.files()[0]
-        parquet = path.suffix == ".parquet"
-        tally = Tally(path, self, of_papers=True)
-        first = next(read_columns(open_parquet(path).schema_arrow.names, tally) if parquet else self._records(tally))
-        names = (
-            [f"{key}.{name}" for name in value] if isinstance(value, Mapping) else [key] for key, value in first.items()
-        )
-        raise InputError(
-            f"no record of {self.folder} has a title in {self.names['title']!r}; the first has "
-            f"{_listed([*itertools.chain.from_iterable(names)])}",
-            "Name the one with the title: --columns=title=NAME",
-        )
+        """Raise InputError, which names the columns that the first record has."""
+        self._refuse(self.files()[0], "a title")
+
+    def _refuse(self, path: Path, lacking: str, _record: object = None) -> None:
+        """Raise InputError that no record of a file has an id or a title, which says what to do."""
+        record, name = self._first(path), self.names["title" if lacking == "a title" else "paper_id"]
+        keys = [
+            f"{key}.{inner}" if inner else key
+            for key, value in record.items()
+            for inner in (value if isinstance(value, Mapping) and value else [""])
+        ]
+        if command := lines_command(path, record):
+            remedy = f"Write a paper a line: {command}"
+        elif {"columns", "data"} <= record.keys():
+            remedy = "Write a paper a line: to_json(orient='records', lines=True) of pandas"
+        elif record and all(isinstance(value, Mapping) for value in record.values()):
+            remedy = "Write a paper a line, not papers by id"
+        elif name in keys:
+            remedy = "All its values are missing; name another with --columns"
+        else:
+            remedy = f"{nearest(name, keys).rstrip('?')}; use --columns{self.by_number}"
+        raise InputError(f"no record of {path} has {lacking} in {name!r}; the first has {_listed(keys)}", remedy)
 
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         return read_records(dict[str, Any], tally)
@@ -193,7 +185,7 @@ class JsonLines(FileRelease, Gzipped):
         """How lists are written in the columns that hold them as texts, decided over all files; a line says it."""
         cells, keys, ids = {"references": Cells(), "fields": Cells()}, list[npt.NDArray[np.uint64]](), list[str]()
         for path in self.files():
-            for record in self._all_records(Tally(path, self, of_papers=True)):
+            for record in self._all_records(Tally(path, self)):
                 for column, of_column in cells.items():
                     if isinstance(cell := _lookup(record, self.names[column]), str) and cell:
                         of_column.add(cell)
@@ -224,11 +216,7 @@ class JsonLines(FileRelease, Gzipped):
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in path.parent.parts)
-
-
-def _listed(names: Collection[str]) -> str:
+def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"{name!s:.40}" for name in itertools.islice(names, _MAX_KEYS))
 
 
@@ -246,14 +234,16 @@ class ParquetFiles(JsonLines):
     """A folder of Parquet files, or one file."""
 
     source = "parquet"
-    patterns: ClassVar[Sequence[str]] = ("*.parquet",)
-    others: ClassVar[Sequence[str]] = ()
+    patterns = ("*.parquet",)
     contents = "parquet files"
 
     def _has_written_lists(self) -> bool:
         schema = open_parquet(self.files()[0]).schema_arrow
         name = self.names["references"]
         return name in schema.names and str(schema.field(name).type).endswith("string")
+
+    def _first(self, path: Path) -> Mapping[str, Any]:
+        return next(read_columns(open_parquet(path).schema_arrow.names, Tally(path, self)), {})
 
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         names = open_parquet(tally.path).schema_arrow.names
@@ -274,8 +264,7 @@ class Tables(JsonLines):
     """
 
     source = "csv"
-    patterns: ClassVar[Sequence[str]] = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
-    others: ClassVar[Sequence[str]] = ()
+    patterns = ("*.csv", "*.csv.gz", "*.tsv", "*.tsv.gz")
     contents = "CSV or TSV files"
     by_number = ", by numbers if the first row is no header: paper_id=0,title=1"
 
@@ -292,8 +281,7 @@ class Bibtex(JsonLines):
     """A folder of BibTeX files, or one file."""
 
     source = "bibtex"
-    patterns: ClassVar[Sequence[str]] = ("*.bib", "*.bib.gz")
-    others: ClassVar[Sequence[str]] = ()
+    patterns = ("*.bib", "*.bib.gz")
     contents = "BibTeX files"
     _records = staticmethod(read_bibtex)
 
@@ -303,8 +291,7 @@ class Arxiv(JsonLines):
     """arXiv's dump of its metadata: no references; years are those of submission, fields of the first category."""
 
     source = "arxiv"
-    patterns: ClassVar[Sequence[str]] = ("arxiv-metadata-oai-snapshot.json*",)
-    others: ClassVar[Sequence[str]] = ()
+    patterns = ("arxiv-metadata-oai-snapshot.json*",)
     contents = "arXiv metadata"
 
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
@@ -321,8 +308,7 @@ class Arxiv(JsonLines):
     def authors(self, part: str) -> Iterator[Authored]:
         """Yield the papers of one file with the names of their authors: last, first and suffix."""
         for record in read_records(_Authored, Tally(self.root / part, self)):
-            names = [(*name, "", "")[:2] for name in record.authors_parsed or ()]
-            yield record.id, [Author(given, last) for last, given in names]
+            yield record.id, [(", ".join((*name, "", "")[:2]), "") for name in record.authors_parsed or ()]
 
 
 class _Authored(msgspec.Struct):

@@ -11,7 +11,6 @@ from pathlib import Path
 from pipeline.core.errors import CorruptError, EmptyFileError, InputError
 from pipeline.core.files import given
 
-_READ_BYTES = 2**16
 BLOCK_BYTES = 2**17  # fits in the cache of a core with the records decoded from it
 _HEAD_BYTES = 2**12
 _GZIP = b"\x1f\x8b"
@@ -22,37 +21,21 @@ MAX_VALUES = 1_000_000
 """Maximum number of commas and opening brackets of a line: about its values, which take up to 100 bytes each."""
 
 _BIBTEX = "Convert it to BibTeX, which most reference managers export"
+_ITSELF = "Fetch the file itself: the address gave a page or an error"
+_BINARY = rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-|\x80[\x02-\x05]|\x93NUMPY"
 _KINDS = [
-    (
-        rb"version https://git-lfs",
-        "a Git LFS pointer",
-        "Download the file that it stands for: git lfs pull in a clone, hf download from the hub",
-    ),
+    (rb"version https://git-lfs", "a Git LFS pointer", "Fetch the file itself: git lfs pull, or hf download"),
     (rb"/annex/objects/", "a pointer of git-annex", "Fetch the file itself with git annex get"),
-    (
-        rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b",
-        "an HTML page",
-        "Fetch the file itself: the address gave a page",
-    ),
-    (
-        rb"\s*<(\?xml|[A-Za-z][\w:.-]*(\s[^<>]*)?>\s*<)",
-        "XML",
-        "Fetch the file itself if it is a server's answer, else convert it to JSON lines",
-    ),
+    (rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b", "an HTML page", _ITSELF),
+    (rb"\s*<(\?xml|[A-Za-z][\w:.-]*(\s[^<>]*)?>\s*<)", "XML", f"{_ITSELF}, or convert it to JSON lines"),
     (rb"(?s).{257}ustar", "a tar archive", "Unpack it with tar -xf"),
     (_GZIP, "gzip in gzip", "Unpack it once with gunzip"),
     (rb"PK\x03\x04", "a ZIP archive", "Unpack it (a spreadsheet: save it as CSV)"),
     (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a file of Excel (.xls)", "Save it as CSV"),
-    (rb"BZh[1-9]1AY", "bzip2", "Unpack it with bunzip2"),
-    (rb"\xfd7zXZ\0", "xz", "Unpack it with unxz"),
-    (rb"\x28\xb5\x2f\xfd", "Zstandard", "Unpack it with unzstd"),
+    (rb"BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd", "bzip2, xz or Zstandard", "Unpack it with bunzip2, unxz or unzstd"),
     (rb"\x04\x22\x4d\x18|\x1f\x9d|\xff\x06\0\0sNaPpY|7z\xbc\xaf\x27\x1c|Rar!", "packed", "Unpack it"),
     (rb"PAR1", "Parquet", "Name it .parquet; papers have --source parquet"),
-    (
-        rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-|\x80[\x02-\x05]|\x93NUMPY",
-        "a binary format",
-        "Convert it to Parquet",
-    ),
+    (_BINARY, "a binary format", "Convert it to Parquet"),
 ]
 """Patterns of the first bytes of content that is not text, what it is, and what to do."""
 
@@ -99,15 +82,12 @@ def read_pairs(
         yield line_number, (columns[0], columns[1])
 
 
-def read_text(
-    path: Path, expected: str, allow_truncated: bool | None = None, *, as_papers: bool = False
-) -> Iterator[bytes | None]:
+def read_text(path: Path, expected: str) -> Iterator[bytes | None]:
     """Return the blocks of whole lines of a text, None for a line that is too long (:func:`read_blocks`).
 
-    InputError if the text is of another kind than ``expected``; of papers it names the source that reads them.
+    InputError if the text is of another kind than ``expected``.
     """
-    blocks = checked(path, expected, read_blocks(path, allow_truncated=allow_truncated), as_papers)[1]
-    return _line_blocks(blocks)
+    return _line_blocks(checked(path, expected, read_blocks(path))[1])
 
 
 def refuse_as_parquet(path: Path) -> None:
@@ -115,7 +95,7 @@ def refuse_as_parquet(path: Path) -> None:
     with path.open("rb") as handle:
         is_broken = handle.read(4) in (b"PAR1", b"")
     if not is_broken:
-        checked(path, "Parquet", read_blocks(path), as_papers=True)
+        checked(path, "Parquet", read_blocks(path))
 
 
 def kind_of_text(path: Path) -> str:
@@ -124,13 +104,13 @@ def kind_of_text(path: Path) -> str:
     return next((kind for pattern, kind, _ in _TEXTS if re.match(pattern, head)), "")
 
 
-def checked(path: Path, expected: str, blocks: Iterator[bytes], as_papers: bool) -> tuple[bytes, Iterator[bytes]]:
+def checked(path: Path, expected: str, blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     """Return the first bytes and all blocks; InputError if they are of another kind of text than ``expected``."""
     head, blocks = peek(blocks)
     kind, remedy = next(((kind, remedy) for pattern, kind, remedy in _TEXTS if re.match(pattern, head)), (expected, ""))
     if kind != expected:
         if " " not in remedy:
-            remedy = f"Give it with --source {remedy}" if as_papers else f"Convert it to {expected.removeprefix('a ')}"
+            remedy = f"Convert it to {expected.removeprefix('a ')}; papers: give it with --source {remedy}"
         raise InputError(f"{path} is {kind}, not {expected}", remedy)
     return head, blocks
 
@@ -193,7 +173,7 @@ def peek(blocks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
     return head, itertools.chain([head] if head else [], blocks)
 
 
-def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[bytes]:
+def read_blocks(path: Path) -> Iterator[bytes]:
     """Yield the content of a file in UTF-8 without byte order mark, in blocks of about 128 KiB.
 
     gzip files, also of several members, are unpacked; UTF-16 and UTF-32 are decoded; lines that end in carriage returns
@@ -209,7 +189,7 @@ def read_blocks(path: Path, *, allow_truncated: bool | None = None) -> Iterator[
     if not head.strip(b"\0"):
         raise EmptyFileError(f"{path} holds no data", "Fetch it again")
     is_packed = head.startswith(_GZIP)
-    head, blocks = peek(_unpacked(path, allow_truncated) if is_packed else _plain(path))
+    head, blocks = peek(_blocks(path, is_packed))
     for pattern, kind, remedy in _KINDS:
         if re.match(pattern, head.removeprefix(codecs.BOM_UTF8)):
             raise InputError(f"{path} is {kind}", remedy)
@@ -230,33 +210,15 @@ def _decoded(blocks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode()
 
 
-def _plain(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as handle:
-        while block := handle.read(BLOCK_BYTES):
-            yield block
+def _blocks(path: Path, is_packed: bool) -> Iterator[bytes]:
+    from isal import igzip, isal_zlib
 
-
-def _unpacked(path: Path, allow_truncated: bool | None) -> Iterator[bytes]:
-    from isal import isal_zlib
-
-    member = isal_zlib.decompressobj(31)
-    inside = False
     try:
-        with path.open("rb") as handle:
-            while data := handle.read(_READ_BYTES):
-                while data:
-                    if not inside and not data.strip(b"\0"):  # padding after the last member
-                        break
-                    inside = True
-                    if block := member.decompress(data, BLOCK_BYTES):
-                        yield block
-                    data = member.unconsumed_tail
-                    if member.eof:
-                        data, member, inside = member.unused_data, isal_zlib.decompressobj(31), False
-    except isal_zlib.error as error:  # type: ignore[misc]  # an exception class; the stub says otherwise
+        with igzip.open(path, "rb") if is_packed else path.open("rb") as handle:
+            while block := handle.read1(BLOCK_BYTES):
+                yield block
+    except EOFError as error:
+        remedy = f"Fetch it again; gunzip -c {path.name} > OTHER keeps the lines that are there"
+        raise CorruptError(f"{path} is a truncated gzip file", remedy) from error
+    except (OSError, isal_zlib.error) as error:  # type: ignore[misc]  # an exception class; the stub says otherwise
         raise CorruptError(f"{path} is damaged ({error})", "Fetch it again") from error
-    if inside and not allow_truncated:
-        raise CorruptError(
-            f"{path} is a truncated gzip file",
-            "Fetch it again" + (", or keep its readable lines with --allow-truncated" * (allow_truncated is not None)),
-        )

@@ -18,7 +18,6 @@ import msgspec
 from pipeline.core.errors import InputError
 from pipeline.core.text import normalise
 from pipeline.sources.base import QuerySet
-from pipeline.sources.documents import refuse_unread
 from pipeline.sources.options import Options
 from pipeline.sources.papers import YEARS
 from pipeline.sources.records import Tally, convert_record, read_records
@@ -41,7 +40,6 @@ def read_contexts(path: Path, options: Options, names: Mapping[str, str]) -> Que
     Raises:
         InputError: the file has no context.
     """
-    refuse_unread(path)
     tally, contexts = Tally(path, options), dict[str, tuple[str, list[str], tuple[str, int | None]]]()
     for values in read_records(dict[str, Any], tally):
         found = [convert_record(value, _Context, tally) for value in _contexts_of(values, names, tally.line)]
@@ -61,7 +59,9 @@ def read_contexts(path: Path, options: Options, names: Mapping[str, str]) -> Que
             else:
                 contexts[context_id] = text, papers, (citing, record.year)
     if not contexts:
-        remedy = 'Write lines like {"context": "...", "cited": "id", "year": 2019, "citing": "id"}'
+        remedy = (
+            'Write lines like {"context": "...", "cited": "id"}; docs/full_text_contexts.py makes them of full text'
+        )
         raise InputError(f"{path} must hold a context, got none", remedy)
     return QuerySet(
         {context_id: text for context_id, (text, _, _) in contexts.items()},

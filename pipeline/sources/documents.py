@@ -13,41 +13,23 @@ from typing import Any
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.sources.content import BLOCK_BYTES, MAX_LINE, checked, read_blocks, split_lines, up_to
 
-_UNREAD = {
-    ("body_text",): "full text",
-    ("corpusid", "content"): "full text",
-    ("corpusid", "body"): "full text",
-    ("corpusid", "model", "text"): "the tldrs of S2AG",
-    ("corpusid", "model", "vector"): "the embeddings of S2AG",
-}
-"""Keys of records that are not papers, and what they are."""
-_REMEDIES = {
-    "full text": "Give papers with titles and abstracts; docs/full_text_contexts.py makes --contexts of full text",
-    "the tldrs of S2AG": "Give a folder with papers, abstracts and citations",
-    "the embeddings of S2AG": "They are read as vectors of an encoder, not as papers",
-}
-
 _PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data", "recommendedPapers")
 """Keys of the answers of an API that hold a page of records, in a list with one of the last three names."""
 _DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
 _GAP = re.compile(r"[\s,\[\]]*")
 
 
-def read_json(
-    path: Path, *, allow_truncated: bool | None = None, as_papers: bool = False
-) -> Iterator[tuple[int, bytes | None]]:
+def read_json(path: Path) -> Iterator[tuple[int, bytes | None]]:
     """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
 
-    As :func:`pipeline.sources.content.read_lines`; with ``allow_truncated`` also the complete lines of a truncated gzip
-    file, and the complete records of a list that breaks off.
+    As :func:`pipeline.sources.content.read_lines`.
 
     Raises:
         InputError: the file is another kind of text.
         CorruptError: a list breaks off, or has what is not JSON; the file is truncated or damaged.
     """
-    blocks = read_blocks(path, allow_truncated=allow_truncated)
-    head, blocks = checked(path, "JSON", blocks, as_papers)
-    return _split_document(path, blocks, allow_truncated) if _DOCUMENT.match(head) else split_lines(blocks)
+    head, blocks = checked(path, "JSON", read_blocks(path))
+    return _split_document(path, blocks) if _DOCUMENT.match(head) else split_lines(blocks)
 
 
 def first_record(path: Path) -> dict[str, Any]:
@@ -57,13 +39,6 @@ def first_record(path: Path) -> dict[str, Any]:
         return next((value for value in values if isinstance(value, dict)), {})
     except (InputError, ValueError, RecursionError):
         return {}  # the reader of the records says what is wrong
-
-
-def refuse_unread(path: Path) -> None:
-    """Raise InputError if the first record of a file is none of a paper, but of a format that no source reads."""
-    keys = first_record(path).keys()
-    if kind := next((kind for of_kind, kind in _UNREAD.items() if {*of_kind} <= keys), None):
-        raise InputError(f"{path} is {kind}, which is not read as papers", _REMEDIES[kind])
 
 
 def lines_command(path: Path, record: Any, depth: int = 3) -> str:
@@ -81,7 +56,7 @@ def lines_command(path: Path, record: Any, depth: int = 3) -> str:
     return f"{reader} -c '{found}'{'' if path.suffix == '.gz' else f' {path.name}'} > lines.jsonl" if found else ""
 
 
-def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool | None) -> Iterator[tuple[int, bytes]]:
+def _split_document(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, JSON text) of the values in lists, nested ones too, or one after the other."""
     decode = json.JSONDecoder().raw_decode
     utf8 = codecs.getincrementaldecoder("utf-8")("surrogateescape")  # bad bytes are those of one record
@@ -101,13 +76,11 @@ def _split_document(path: Path, blocks: Iterator[bytes], allow_truncated: bool |
             text, position = text[start:] + utf8.decode(read, final=ended), 0
             continue
         if position == start:
-            if allow_truncated or (start == len(text) and depth <= 0):
+            if start == len(text) and depth <= 0:
                 return
             found = f"it has {text[start : start + 40]!r}" if start < len(text) else "it breaks off"
-            raise CorruptError(
-                f"{path}:{line} is not complete JSON: {found}",
-                "Correct it, or write a record a line; --allow-truncated keeps the records before",
-            )
+            what = f"{path}:{line} is not complete JSON: {found}"
+            raise CorruptError(what, "Correct it, or write a record a line")
         page = value if isinstance(value, dict) and value.keys() <= {*_PAGE_KEYS} else {}
         items = next((page[name] for name in _PAGE_KEYS[-3:] if name in page), None)
         if isinstance(items, list):

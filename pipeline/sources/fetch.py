@@ -1,31 +1,35 @@
-"""Fetch the files of a release by HTTP: several at a time, with deadlines, checked before they get their names."""
+"""Fetch a release of Semantic Scholar: several files at a time, with deadlines, checked before they get their names."""
 
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import re
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent import futures
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote, urlsplit
 
 import httpx
+import msgspec
 
 from pipeline.core import files
-from pipeline.core.errors import CorruptError, InputError, StageError
+from pipeline.core.errors import CorruptError, InputError, StageError, require_known
+from pipeline.core.parallel import unordered
 from pipeline.core.progress import Progress, say, span
 from pipeline.core.text import without_credentials
 from pipeline.sources.base import UNFINISHED
 from pipeline.sources.content import read_blocks
-from pipeline.sources.records import open_parquet
+from pipeline.sources.s2ag import DATASETS
 
 _T = TypeVar("_T")
+
+ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
+"""The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
 
 RECORD = "release.json"
 
@@ -36,95 +40,146 @@ _SLOWEST = 20_000
 """Bytes a second, below which a file counts as not sent."""
 
 _ATTEMPTS, _MAX_ANSWER = 6, 8 * 2**20
-"""Attempts of a request to an API, and bytes of its answer; the longest listings have a few hundred kilobytes."""
+"""Attempts of a request to the API, and bytes of its answer; the longest listings have a few hundred kilobytes."""
 
 _FILE_ATTEMPTS = 4
 
 _TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Status codes after which the same request may succeed."""
 
-_ENDPOINT = "Check the network and --endpoint"
-
-
-@dataclass(frozen=True)
-class Remote:
-    """A file to fetch: path below the folder, what finds it at its publisher, size and checksums if they are listed."""
-
-    name: str
-    source: Any = None
-    bytes: int | None = None
-    md5: str | None = None
-    sha256: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.name.split("/"):
-            plain_name(name)
-        if self.bytes is not None and not 0 <= self.bytes < 2**62:
-            raise InputError(f"the server's size of {self.name} is {str(self.bytes)[:30]} bytes", "Check --endpoint")
+_REMEDY = "Check the network and --endpoint, or try again later"
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """A publisher's listing of a release.
+    """The listing of a release.
 
     Attributes:
         name: of the release, such as ``s2ag-2026-09-17``, and of its folder.
-        files: those to fetch, in order.
-        address: returns the address of a file and the headers to send; in threads.
-        stated: the publisher's number of rows by table.
+        files: those to fetch, in order, as ``DATASET/FILE``.
+        address: returns the address of a file.
     """
 
     name: str
-    files: Sequence[Remote]
-    address: Callable[[Remote], tuple[str, Mapping[str, str]]]
-    stated: Mapping[str, int] = field(default_factory=dict)
+    files: Sequence[str]
+    address: Callable[[str], str]
 
 
-def plain_name(name: str) -> str:
+class _Dataset(msgspec.Struct):
+    name: str
+
+
+class _Described(msgspec.Struct):
+    release_id: str
+    datasets: list[_Dataset]
+
+
+class _Listing(msgspec.Struct):
+    files: list[str]
+
+
+class _Refusal(msgspec.Struct):
+    message: str | None = None
+    error: str | None = None
+
+
+def catalogue(
+    release: str, api_key: str | None, datasets: Iterable[str] = DATASETS, endpoint: str = ENDPOINT
+) -> Catalogue:
+    """Return the files of a release of the Datasets API.
+
+    Args:
+        release: ``latest``, or a date such as ``2026-09-17``.
+        api_key: sent to the API alone, not to the storage.
+        datasets: their names.
+        endpoint: address of the API.
+
+    Raises:
+        InputError: there is no such release or dataset, or the key is refused.
+        StageError: the API cannot be reached, or does not answer as documented.
+    """
+    api = _Api(endpoint, api_key)
+    described = api.get(f"release/{quote(release, safe='')}", _Described)
+    name, offered = _plain_name(described.release_id), [dataset.name for dataset in described.datasets]
+    names = list[str]()
+    for dataset in datasets:
+        require_known(dataset, offered, f"release {name} has no dataset {dataset!r}")
+        names += [f"{_plain_name(dataset)}/{_plain_name(file)}" for file in api.addresses(name, dataset)]
+    return Catalogue(f"s2ag-{name}", names, functools.partial(_address, api, name))
+
+
+def _address(api: _Api, release: str, file: str) -> str:
+    """Return the present address of a file; that of the listing may have expired."""
+    dataset, _, name = file.partition("/")
+    url = api.addresses(release, dataset).get(name)
+    if url is None:
+        raise StageError(f"release {release} no longer lists {file}", "Fetch another release")
+    return url
+
+
+def _plain_name(name: str) -> str:
     """Return a server's name of a release, folder or file; InputError unless it is plain, visible and short."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.=+ -]{0,199}", name):
         raise InputError(f"the server's name {name!r} is not allowed", "Report it")
     return name
 
 
-def endpoint_of(url: str) -> str:
-    """Return an address of HTTP without a slash at its end; InputError for another text."""
+class _Api:
+    def __init__(self, endpoint: str, api_key: str | None) -> None:
+        self._endpoint, self._key = endpoint.rstrip("/"), (api_key or "").strip()
+        if not all("!" <= character <= "~" for character in self._key):
+            raise InputError("the API key must be printable ASCII", "Copy it again")
+
+    def addresses(self, release: str, dataset: str) -> dict[str, str]:
+        """Return the signed addresses of the files of a dataset by file name; they expire after some hours."""
+        urls = self.get(f"release/{release}/dataset/{dataset}", _Listing).files
+        try:
+            listed = {PurePosixPath(unquote(urlsplit(url).path)).name: url for url in urls}
+        except ValueError:
+            listed = {}
+        if len(listed) < len(urls) or not listed:
+            what = f"the list of {dataset} of {release} is empty, has a file twice or a malformed address"
+            raise StageError(what, "Try again later")
+        return listed
+
+    def get(self, path: str, kind: type[_T]) -> _T:
+        """Return a decoded answer."""
+        url = f"{self._endpoint}/{path}"
+        address, (status, content) = _public(url), ask(url, {"x-api-key": self._key} if self._key else {})
+        refusal = _decoded(content, _Refusal) or _Refusal()
+        message = (refusal.message or refusal.error or f"HTTP {status}").replace(self._key or "\0", "...")
+        if status in (401, 403):
+            raise InputError(
+                f"{address} refused the request ({message})",
+                "Give a key in S2_API_KEY or with --api-key-file; they are free at "
+                "https://www.semanticscholar.org/product/api",
+            )
+        if status == 404:
+            raise InputError(f"{address} is not there ({message})", "Ask for --release latest")
+        values = _decoded(content, kind) if status == 200 else None
+        if values is None:
+            problem = "did not answer as documented" if status == 200 else f"answered HTTP {status} ({message})"
+            raise StageError(f"{address} {problem}", _REMEDY)
+        return values
+
+
+def _decoded(content: bytes, kind: type[_T]) -> _T | None:
+    """Return the value of JSON from outside; None if it is not of type ``kind``."""
     try:
-        parts = httpx.URL(url)
-        if parts.scheme not in ("http", "https") or not parts.host.encode("idna") or parts.port == 0:
-            raise ValueError
-    except (httpx.InvalidURL, ValueError) as error:  # of names of hosts too
-        what = f"--endpoint must be an address of HTTP, got {public_url(url)!r}"
-        raise InputError(what, "Write --endpoint=https://HOST/PATH") from error
-    return url.rstrip("/")
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
-def public_url(url: str) -> str:
+def _public(url: str) -> str:
     """Return an address without its query, which may have a signature, and without user and password."""
     return without_credentials(url.partition("?")[0])
 
 
-def reason_of(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """Return what a library says of a failure, as one line without credentials."""
     said = without_credentials(str(error)).partition("\n\n")[0]
     return " ".join(re.sub(r"[?]\S*", "", f"{type(error).__name__}: {said}").split())[:300]
-
-
-def within(seconds: float, what: str, function: Callable[[], _T]) -> _T:
-    """Return ``function()``; StageError if it takes longer, when its thread is left and ends with this process."""
-    answer: futures.Future[_T] = futures.Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(function())
-        except BaseException as error:  # noqa: BLE001  # raised below
-            answer.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        return answer.result(seconds)
-    except TimeoutError as error:
-        raise StageError(f"{what} did not come in {span(seconds)}", "Try again later, or check --endpoint") from error
 
 
 def _in_time(chunks: Iterable[bytes], seconds: float, what: str) -> Iterator[bytes]:
@@ -132,7 +187,7 @@ def _in_time(chunks: Iterable[bytes], seconds: float, what: str) -> Iterator[byt
     end = time.monotonic() + seconds
     for chunk in chunks:
         if time.monotonic() > end:
-            raise StageError(f"{what} did not come in {span(seconds)}", "Try again later, or check --endpoint")
+            raise StageError(f"{what} did not come in {span(seconds)}", _REMEDY)
         yield chunk
 
 
@@ -147,7 +202,7 @@ def ask(url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
     Raises:
         StageError: the server cannot be reached, fails repeatedly, or sends more than 8 MiB, or at a crawl.
     """
-    address = public_url(url)
+    address = _public(url)
     for attempt in range(1, _ATTEMPTS + 1):
         body, seconds = bytearray(), 2.0**attempt
         try:
@@ -160,14 +215,14 @@ def ask(url: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
                 return response.status_code, bytes(body)
             problem, asked = f"HTTP {response.status_code}", response.headers.get("Retry-After", "")
             seconds = max(seconds, min(float(asked), 300.0) if re.fullmatch("[0-9]{1,9}", asked) else 0.0)
-        except (httpx.ConnectError, httpx.InvalidURL) as error:
-            raise StageError(f"{address} cannot be reached: {reason_of(error)}", _ENDPOINT) from error
+        except (httpx.ConnectError, httpx.UnsupportedProtocol, httpx.InvalidURL, UnicodeError) as error:
+            raise StageError(f"{address} cannot be reached: {_reason(error)}", _REMEDY) from error
         except httpx.RequestError as error:
-            problem = reason_of(error)
+            problem = _reason(error)
         if attempt < _ATTEMPTS:
             say(f"{address}: {problem}; the next attempt is in {span(seconds)}")
             sleep(seconds)
-    raise StageError(f"{address} gave no answer in {_ATTEMPTS} attempts ({problem})", _ENDPOINT)
+    raise StageError(f"{address} gave no answer in {_ATTEMPTS} attempts ({problem})", _REMEDY)
 
 
 def _answer(url: str, headers: Mapping[str, str], **options: Any) -> Any:
@@ -185,8 +240,9 @@ def fetch_release(catalogue: Catalogue, folder: Path, *, connections: int = 4) -
         connections: files fetched at a time.
 
     Raises:
-        InputError: the disk is too small, or the folder has another release.
-        StageError: a server cannot be reached or refuses; the next run fetches what is missing.
+        InputError: the folder has another release.
+        StageError: a server cannot be reached or refuses, or the disk is too small; the next run fetches what is
+            missing.
         CorruptError: a file fails its check each time.
     """
     unfinished = folder / UNFINISHED
@@ -194,175 +250,61 @@ def fetch_release(catalogue: Catalogue, folder: Path, *, connections: int = 4) -
         if isinstance(known := files.read_json(record), dict) and known.get("release") != catalogue.name:
             what = f"{folder} must be empty or have {catalogue.name}, got {str(known.get('release'))[:80]}"
             raise InputError(what, "Choose another folder with --output")
-    paths = {remote.name: folder / remote.name for remote in catalogue.files}
-    missing = [each for each in catalogue.files if not _holds(paths[each.name], each.bytes)]
-    needed, free = sum(remote.bytes or 0 for remote in missing), files.free_bytes(folder)
-    if needed > free:
-        what = f"{catalogue.name} needs {needed / 2**30:,.0f} GiB more, but {folder} has {free / 2**30:,.0f} GiB free"
-        raise InputError(what, "Choose another folder with --output")
     unfinished.mkdir(parents=True, exist_ok=True)
     files.write_text(unfinished / RECORD, json.dumps({"release": catalogue.name}))
-    _fetch_all(catalogue, missing, folder, connections)
-    sizes = {name: {"bytes": path.stat().st_size} for name, path in sorted(paths.items())}
-    content: dict[str, Any] = {"release": catalogue.name, "files": sizes}
-    content |= {"stated": dict(catalogue.stated)} if catalogue.stated else {}
+    missing = [name for name in catalogue.files if not (folder / name).is_file()]
+    with Progress(len(missing), f"fetch {catalogue.name}", "files") as progress:
+        for _ in unordered(functools.partial(_fetch, catalogue, folder), missing, connections):
+            progress.add(1)
+    sizes = {name: {"bytes": (folder / name).stat().st_size} for name in sorted(catalogue.files)}
+    content = {"release": catalogue.name, "files": sizes}
     files.write_text(folder / RECORD, json.dumps(content, indent=1) + "\n")
     shutil.rmtree(unfinished)
     return content
 
 
-def _holds(path: Path, size: int | None) -> bool:
-    return path.is_file() and size in (None, path.stat().st_size)
-
-
-def _fetch_all(catalogue: Catalogue, missing: Sequence[Remote], folder: Path, connections: int) -> None:
-    """Fetch files, several at a time, and stop at the first that fails."""
-    sizes, lock, stop = [remote.bytes for remote in missing], threading.Lock(), threading.Event()
-    total = None if None in sizes else sum(filter(None, sizes))
-    with Progress(total, f"fetch {catalogue.name}", "B") as progress, futures.ThreadPoolExecutor(connections) as pool:
-
-        def report(count: int) -> None:
-            if stop.is_set():
-                raise futures.CancelledError
-            with lock:
-                progress.add(count)
-
-        running = [pool.submit(_fetch, catalogue, remote, folder, report) for remote in missing]
-        try:
-            done, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
-        finally:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-        for error in (future.exception() for future in done):
-            if error and not isinstance(error, futures.CancelledError):
-                raise error
-
-
-def _fetch(catalogue: Catalogue, remote: Remote, folder: Path, report: Callable[[int], None]) -> None:
+def _fetch(catalogue: Catalogue, folder: Path, name: str) -> None:
     """Fetch a file, from its beginning if it fails, and give it its name once it is checked."""
-    path, partial = folder / remote.name, folder / UNFINISHED / remote.name
+    path, partial = folder / name, folder / UNFINISHED / name
     for place in (path, partial):
         place.parent.mkdir(parents=True, exist_ok=True)
     with files.disk_errors(folder):
         for attempt in range(1, _FILE_ATTEMPTS + 1):
-            partial.unlink(missing_ok=True)
             try:
-                check(partial, _write(catalogue, remote, partial, report))
+                _write(catalogue.address(name), name, partial)
+                _check(partial, name)
                 break
             except (InputError, StageError) as error:
                 if attempt == _FILE_ATTEMPTS:
                     raise
                 say(f"{error.what}: it is fetched again")
-                report(-partial.stat().st_size if partial.exists() else 0)
                 sleep(5.0 * attempt)
         files.sync(partial)
         partial.replace(path)
 
 
-def _write(catalogue: Catalogue, remote: Remote, path: Path, report: Callable[[int], None]) -> Remote:
-    """Write a file to a path, and return it with the size and the MD5 that the server states.
-
-    Raises:
-        StageError: the server cannot be reached or refuses, or the disk is too small.
-    """
-    url, headers = catalogue.address(remote)
+def _write(url: str, name: str, path: Path) -> None:
+    """Write a file to a path; StageError if it does not come whole, or the disk is too small."""
     try:
-        with _answer(endpoint_of(url), headers, follow_redirects=True) as response:
-            if response.status_code in (404, 410, 412):
-                remedy = "If the release was replaced, fetch the new one into another folder"
-                raise StageError(f"{remote.name} is not there any more (HTTP {response.status_code})", remedy)
+        with _answer(url, {}, follow_redirects=True) as response, path.open("wb") as handle:
             length = response.headers.get("Content-Length", "")
             if response.status_code != 200 or not re.fullmatch("[0-9]{1,18}", length):
                 problem = f"HTTP {response.status_code}" if response.status_code != 200 else "it states no length"
-                raise StageError(f"{remote.name} does not come ({problem})", _ENDPOINT)
-            size, etag = int(length), re.fullmatch(r'"([0-9a-f]{32})"', response.headers.get("ETag", ""))
-            if size > (free := files.free_bytes(path.parent)):
-                raise StageError(f"{remote.name} has {size:,} bytes, the disk {free:,} free", "Choose another --output")
-            with path.open("wb") as handle:
-                for chunk in _in_time(response.iter_raw(), SECONDS + size / _SLOWEST, remote.name):
-                    report(handle.write(chunk))
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise StageError(f"{remote.name} does not come ({reason_of(error)})", _ENDPOINT) from error
-    return replace(remote, bytes=remote.bytes or size, md5=remote.md5 or (etag[1] if etag else None))
+                raise StageError(f"{name} does not come ({problem})", _REMEDY)
+            if int(length) > (free := files.free_bytes(path.parent)):
+                what = f"{name} has {int(length):,} bytes, the disk {free:,} free"
+                raise StageError(what, "Choose another --output")
+            for chunk in _in_time(response.iter_raw(), SECONDS + int(length) / _SLOWEST, name):
+                handle.write(chunk)
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        raise StageError(f"{name} does not come ({_reason(error)})", _REMEDY) from error
 
 
-def check(path: Path, remote: Remote) -> None:
-    """Check a file in the strongest available way; CorruptError if it fails.
-
-    In order: the SHA-256 or the MD5 of the listing, the checksums inside a gzip file, the footer of a Parquet file.
-    """
-    size = path.stat().st_size
-    if remote.bytes is not None and size != remote.bytes:
-        raise CorruptError(f"{remote.name} has {size:,} bytes, the listing says {remote.bytes:,}", "Try again later")
-    for kind, expected in (("sha256", remote.sha256), ("md5", remote.md5)):
-        if expected:
-            with path.open("rb") as handle:
-                hashed = hashlib.file_digest(handle, functools.partial(hashlib.new, kind, usedforsecurity=False))
-            if hashed.hexdigest() != expected.lower():
-                what = f"{remote.name} must have {kind.upper()} {expected}, got {hashed.hexdigest()}"
-                raise CorruptError(what, "Try again later")
-            return
+def _check(path: Path, name: str) -> None:
+    """Raise CorruptError if a file ``.gz`` is none, or differs from the checksums in it."""
     if path.suffix == ".gz":
         with path.open("rb") as handle:
             if (head := handle.read(40))[:2] != b"\x1f\x8b":
-                raise CorruptError(f"{remote.name} must be a gzip file, got {head!r}", "Try again later")
+                raise CorruptError(f"{name} must be a gzip file, got {head!r}", "Try again later")
         for _ in read_blocks(path):
             pass
-    elif path.suffix == ".parquet":
-        open_parquet(path)
-
-
-class Hub:
-    """The Hugging Face hub, whose data sets huggingface_hub lists.
-
-    Args:
-        endpoint: its address; None: ``HF_ENDPOINT`` or the official one. The user's token goes to these two alone.
-        remedy: what else a user can do.
-    """
-
-    def __init__(self, endpoint: str | None, remedy: str) -> None:
-        from huggingface_hub import HfApi, constants
-
-        self._endpoint = endpoint_of(endpoint or constants.ENDPOINT)
-        self._token = False if endpoint else None
-        self._api: Any = HfApi(endpoint=self._endpoint, token=self._token)
-        self._remedy = remedy
-
-    def list_files(self, dataset: str, revision: str) -> tuple[str, list[Remote]]:
-        """Return the commit of a branch (or commit) of a data set ``ORGANISATION/NAME``, and its visible files there.
-
-        Names of files are theirs in the data set. StageError, with the remedy, for all that the library raises.
-        """
-        options = {"revision": revision, "files_metadata": True, "timeout": SECONDS / 2}
-
-        def ask() -> tuple[str, list[Remote]]:
-            info = self._api.dataset_info(dataset, **options)
-            found = [file for file in info.siblings if not f"/{file.rfilename}".count("/.")]
-            return info.sha, [
-                Remote(
-                    file.rfilename, (dataset, info.sha, file.rfilename), file.size, sha256=file.lfs and file.lfs.sha256
-                )
-                for file in found
-            ]
-
-        what = f"the list of files of data set {dataset}"
-        try:
-            return within(SECONDS, what, ask)
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, httpx.HTTPError) as error:
-            raise StageError(f"{what} does not come from the hub ({reason_of(error)})", self._remedy) from error
-
-    def catalogue(self, name: str, remotes: list[Remote]) -> Catalogue:
-        """Return listed files as a release."""
-        from huggingface_hub import hf_hub_url
-        from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # documented
-
-        if not remotes:
-            raise StageError(f"the hub lists no files of {name}", "Check --endpoint and HF_ENDPOINT")
-        headers = build_hf_headers(token=self._token)
-
-        def address(remote: Remote) -> tuple[str, dict[str, str]]:
-            dataset, commit, file = remote.source
-            url = hf_hub_url(dataset, file, repo_type="dataset", revision=commit, endpoint=self._endpoint)
-            return url, headers
-
-        return Catalogue(name, remotes, address)

@@ -56,9 +56,6 @@ OPENALEX_SUBFIELDS = {
 }
 """Subfields of OpenAlex topics that are mapped before their field; without them four of the 19 would be empty."""
 
-OPENALEX_SOURCES = ("auto", "concepts", "topics")
-"""Sources of a work's fields: level-0 concepts, the primary topic, or (``auto``) the topic if no concept counts."""
-
 ARXIV_FIELDS = {
     **dict.fromkeys(("cs", "cmp-lg"), "Computer Science"),
     **dict.fromkeys(("math", "stat", "alg-geom", "dg-ga", "funct-an", "q-alg", "bayes-an"), "Mathematics"),

@@ -9,50 +9,30 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import yaml
 
-from pipeline.core import files
 from pipeline.core.config import file_name
 from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.core.install import optional
 from pipeline.core.text import normalise
 from pipeline.sources import options
-from pipeline.sources.base import QuerySet, check_files, check_finished, check_inside, fingerprint
-from pipeline.sources.fetch import RECORD, Catalogue, Hub
+from pipeline.sources.base import QuerySet, check_files, fingerprint
 from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import Document, FileRelease, Paper, papers_of
 from pipeline.sources.records import Tally, converted, numbered
 from pipeline.sources.triples import id_of
 
-LISTS = {
-    "scientific": (
-        "SCIDOCS",
-        "SciFact",
-        "TRECCOVID",
-        "NFCorpus",
-        "LitSearchRetrieval",
-        "BIRCO-DorisMae",
-        "ChemRxivRetrieval",
-    )
-}
-"""Lists of tasks by name."""
-
 _PART = "documents"
 """Name of a task's only part."""
 
-_CARD = "README.md"
-_MAX_PATTERN, _MAX_STARS = 200, 8
-"""Maximum characters and stars of a pattern of files: each star multiplies what is compared."""
-
 
 def task_names(text: str) -> list[str]:
-    """Return the task names in a comma-separated text; names of :data:`LISTS` are expanded."""
-    typed = [name.strip() for name in text.split(",") if name.strip()]
-    return list(dict.fromkeys(task for name in typed for task in LISTS.get(name, (name,))))
+    """Return the task names in a comma-separated text, each once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
 
 def find_task(name: str) -> Any:
@@ -66,9 +46,7 @@ def find_task(name: str) -> Any:
         task = mteb.get_task(name)
     except KeyError as error:
         suggestion = f"{error.args[0]}".removeprefix("KeyError: ")
-        raise InputError(
-            f"mteb {mteb.__version__} has no task {name!r}", f"{suggestion}; lists: {', '.join(LISTS)}"
-        ) from error
+        raise InputError(f"mteb {mteb.__version__} has no task {name!r}", suggestion) from error
     if not hasattr(task, "ignore_identical_ids") or task.metadata.modalities != ["text"]:
         raise InputError(f"{name} must retrieve or rerank texts, got {task.metadata.type}", "Choose another task")
     return task
@@ -95,29 +73,19 @@ class Mteb(FileRelease, options.Mteb):
             object.__setattr__(self, name, value)
 
     def files(self) -> list[Path]:
-        """Return all files of the data set that are not hidden.
-
-        Raises:
-            InputError: the folder has none, was not fetched completely, or a link or its card leads out of it.
-        """
-        check_finished(self.folder)
-        found = [path for path in sorted(self.folder.rglob("*")) if path.name != RECORD]
-        paths = [path for path in found if path.is_symlink() or not path.is_dir()]
+        """Return all files of the data set that are not hidden; InputError if the folder has none."""
+        paths = [path for path in sorted(self.folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
         paths = [path for path in paths if not any(name[0] == "." for name in path.relative_to(self.folder).parts)]
         check_files(paths)
         if not paths:
-            raise InputError(f"{self.folder} holds no data of {self.task}", f"mdcr fetch mteb --task {self.task}")
-        for path in paths:
-            check_inside(path, [files.resolved(self.folder)])
-        _check_card(self.folder)
+            raise InputError(f"{self.folder} holds no data of {self.task}", _command(self.task, self.folder))
         return paths
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and commit, task, split and subset, and whether identical ids are ignored."""
-        record = files.read_json(self.folder / RECORD) or {}
+        """Return the files' checksums, task, split and subset, and whether identical ids are ignored."""
         return {
             "files": fingerprint(self.files(), self.folder),
-            "revision": str(record.get("release", "")).rpartition("-")[2],
+            "revision": "",
             **{name: getattr(self, name) for name in ("task", "judged", "subset")},
             "ignore_identical_ids": find_task(self.task).ignore_identical_ids,
         }
@@ -178,7 +146,7 @@ def _load_data(folder: Path, name: str, split: str, subset: str) -> Mapping[str,
     except (*_REFUSALS, datasets.exceptions.DatasetsError) as error:
         raise InputError(
             f"{folder} cannot be read as split {split!r} of {name} ({type(error).__name__}: {str(error)[:300]})",
-            f"mdcr fetch mteb --task {name}, or give another --judged or --subset",
+            f"{_command(name, folder)}, or give another --judged or --subset",
         ) from error
     return data
 
@@ -188,42 +156,6 @@ _REFUSALS = (
     *(pa.ArrowException, yaml.YAMLError),
 )
 """What the packages mteb and datasets raise for data of another shape, beside their own errors."""
-
-
-def _check_card(folder: Path) -> None:
-    """Raise InputError if the card of a data set cannot be read, or names files that are not below its folder.
-
-    The package datasets reads whatever the patterns of the card match: any file, and any address.
-    """
-    from huggingface_hub import DatasetCard
-
-    card = files.given(folder / _CARD)
-    if (folder / ".huggingface.yaml").exists():
-        raise InputError(f"{folder} must describe its files in {_CARD} alone, got .huggingface.yaml", "Remove it")
-    if not card.exists():
-        return
-    try:
-        configurations = DatasetCard.load(card, ignore_metadata_errors=False).data.get("configs") or []
-        names = ("data_files", "data_dir")
-        patterns = [text for entry in configurations for name in names for text in _texts(entry.get(name))]
-    except (*_REFUSALS, RecursionError) as error:
-        raise InputError(f"{card} cannot be read ({str(error)[:200]})", "Fetch the data set again") from error
-    for text in patterns:
-        path = PurePosixPath(text)
-        hidden = path.is_absolute() or any(name.startswith(".") for name in path.parts) or {*":\\"} & {*text}
-        if hidden or len(text) > _MAX_PATTERN or text.count("*") > _MAX_STARS or not text.isprintable():
-            raise InputError(f"{card} must name files below its folder, got {text[:80]!r}", "Fetch the data set again")
-
-
-def _texts(value: Any, depth: int = 4) -> Iterator[str]:
-    """Yield the texts in lists and mappings: paths and patterns of files, and names of splits."""
-    if isinstance(value, list | dict):
-        if not depth:  # below a list of splits with lists of paths; aliases of YAML may have no end
-            raise ValueError("its lists of files are nested")
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item, depth - 1)
-    elif value is not None:
-        yield str(value)
 
 
 def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -> None:
@@ -241,7 +173,7 @@ def task_qrels(task: str, subset: str, split: str, folder: Path) -> Mapping[str,
         task: its name.
         subset: a subset of its data set, such as ``default``.
         split: a split, such as ``test``.
-        folder: holds a copy of its data set, as ``mdcr fetch mteb`` leaves it.
+        folder: holds a copy of its data set, or such copies by task.
 
     Raises:
         InputError: the package has no such task, or there is no such copy.
@@ -252,6 +184,14 @@ def task_qrels(task: str, subset: str, split: str, folder: Path) -> Mapping[str,
     return qrels
 
 
+def _command(task: str, folder: Path) -> str:
+    """Return the command that fetches a task's data set."""
+    dataset = find_task(task).metadata.dataset
+    home = folder if folder.name == folder_of(task) else folder / folder_of(task)
+    options = f"--repo-type dataset --revision {dataset['revision']} --local-dir {home}"
+    return f"Fetch it: hf download {dataset['path']} {options}"
+
+
 def folder_of(task: str) -> str:
     """Return the folder name of a task's data set."""
     return file_name(task, kept="._-")
@@ -260,14 +200,3 @@ def folder_of(task: str) -> str:
 def corpus_name(task: str) -> str:
     """Return the corpus name of a task."""
     return folder_of(task).lower()
-
-
-def catalogue(task: str, endpoint: str | None) -> Catalogue:
-    """Return the files of a task's data set at the commit that the installed package specifies."""
-    dataset = find_task(task).metadata.dataset
-    command = f"hf download {dataset['path']} --repo-type dataset --revision {dataset['revision']} --local-dir"
-    hub = Hub(
-        endpoint, f"Where there is a network: {command} FOLDER/{folder_of(task)}; then --source mteb --input FOLDER"
-    )
-    commit, remotes = hub.list_files(dataset["path"], dataset["revision"])
-    return hub.catalogue(f"mteb-{folder_of(task)}-{commit}", remotes)

@@ -15,11 +15,11 @@ from pipeline.core.config import counted
 from pipeline.core.errors import CorruptError, InputError, require_known
 from pipeline.core.progress import warn
 from pipeline.sources import options
-from pipeline.sources.authors import Author, Authored
-from pipeline.sources.base import PaperBatch, check_finished, find_files
-from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SOURCES, OPENALEX_SUBFIELDS
+from pipeline.sources.authors import Authored
+from pipeline.sources.base import find_files
+from pipeline.sources.fieldmaps import FOLDED, OPENALEX_FIELDS, OPENALEX_SUBFIELDS
 from pipeline.sources.papers import FileRelease, Paper
-from pipeline.sources.records import Tally, read_records, read_rows
+from pipeline.sources.records import Tally, converted, open_parquet, read_columns, read_records
 
 _PLACES = (
     *("", "works", "data/works", "legacy-data/works", "jsonl/works", "parquet/works"),
@@ -30,6 +30,9 @@ _API = ("*.jsonl", "*.jsonl.gz", "*.json", "*.json.gz", "*.ndjson", "*.ndjson.gz
 _WORKS = "OpenAlex works"
 
 _MAX_INT32 = 2**31 - 1
+
+_LEAST_SCORE = 0.3
+"""Score that a level-0 concept needs to be a field; ancestors of assigned concepts have the score 0."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
@@ -86,21 +89,21 @@ class _Authored(msgspec.Struct):
     authorships: list[_Authorship] | None = None
 
 
+class _Entry(msgspec.Struct):
+    url: str
+
+
+class _Manifest(msgspec.Struct):
+    files: list[_Entry] | None = None  # since 2026
+    entries: list[_Entry] | None = None  # until 2025
+
+
 @dataclass(frozen=True)
 class OpenAlex(FileRelease, options.OpenAlex):
     """A snapshot on disk: its root, or the folder of one of its formats."""
 
     source = "openalex"
     record = Work
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_known(self.fields_from, OPENALEX_SOURCES, f"OpenAlex has no fields from {self.fields_from!r}")
-        if not 0 <= self.min_concept_score <= 1:
-            raise InputError(
-                f"--min-concept-score must be a number from 0 to 1, got {self.min_concept_score:g}",
-                "Leave it out for 0.3",
-            )
 
     @functools.cached_property
     def _copy(self) -> tuple[Path, str]:
@@ -120,9 +123,6 @@ class OpenAlex(FileRelease, options.OpenAlex):
             raise InputError(f"{self.folder} holds the works twice: {found}", "Give one of the two with --input")
         if not copies:
             find_files(self.folder, (*(f"{place}/updated_date=*/part_*" for place in _PLACES[1:]), *_API), _WORKS)
-        for path, _ in copies:
-            for above in (path, *path.parents[:3]):
-                check_finished(above)
         return copies[0] if copies else (self.folder, "")
 
     @property
@@ -137,17 +137,12 @@ class OpenAlex(FileRelease, options.OpenAlex):
         _, ending = self._copy
         paths = find_files(self.root, [f"updated_date=*/*{ending}"] if ending else _API, _WORKS)
         paths.sort(key=lambda path: path.parent.name, reverse=True)  # stable: files of a partition keep their order
-        listed, names = self.manifest, {path.relative_to(self.root).as_posix(): path for path in paths}
+        listed, names = self._listed, {path.relative_to(self.root).as_posix(): path for path in paths}
         if missing := [name for name in listed if not (self.root / name).is_file()]:
             raise CorruptError(
                 f"{self.root} lacks {len(missing)} of the files of its manifest, first {missing[0]}",
                 "Fetch the rest, or remove the manifest to build from the files that are there",
             )
-        for name, entry in listed.items():
-            size = (self.root / name).stat().st_size
-            if entry.bytes not in (None, size):
-                what = f"{self.root / name} has {size:,} bytes, its manifest says {entry.bytes:,}"
-                raise CorruptError(what, "Fetch it again")
         if stale := [name for name in names if listed and name not in listed]:
             left_out = counted(len(stale), "file")
             warn(f"left out: {left_out} that the manifest of {self.root} lacks, first {stale[0]}")
@@ -157,35 +152,33 @@ class OpenAlex(FileRelease, options.OpenAlex):
         """Return the files of works, those of the newest partition first.
 
         Files that the manifest lacks are of an earlier snapshot: they are left out, with a line. CorruptError if a file
-        of the manifest is missing or has another size.
+        of the manifest is missing.
         """
         return self._files
 
     @functools.cached_property
     def may_repeat(self) -> bool:
         """Whether a work may be in several partitions: OpenAlex moves what changes, but copies may keep old files."""
-        return not self.manifest and len({path.parent for path in self.files()}) > 1
+        return not self._listed and len({path.parent for path in self.files()}) > 1
 
     @functools.cached_property
-    def manifest(self) -> dict[str, Listed]:
-        """Entries of the manifest by path below :attr:`root`; empty if there is no manifest."""
-        found = (self.root / name for name in ("manifest.json", "manifest"))
-        return next((read_manifest(path.read_bytes(), str(path)) for path in found if path.is_file()), {})
+    def _listed(self) -> list[str]:
+        """Paths below :attr:`root` in its manifest; empty if there is no manifest."""
+        path = next(filter(Path.is_file, (self.root / "manifest.json", self.root / "manifest")), None)
+        if path is None:
+            return []
+        try:
+            manifest = msgspec.json.decode(path.read_bytes(), type=_Manifest)
+            entries = manifest.entries if manifest.files is None else manifest.files
+            if entries is None:
+                raise msgspec.ValidationError("it lists no files")
+            return [entry.url.rpartition("works/")[2] for entry in entries]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptError(f"{path} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error
 
     def identity(self) -> Mapping[str, Any]:
         """Return the files' checksums and the settings; there are no lists of merged works."""
-        return {**super().identity(), "merged_ids": []}
-
-    def read(self, part: str) -> Iterator[PaperBatch]:
-        """Yield the works of one file; CorruptError if it is damaged, or their number differs from the manifest."""
-        record_count = 0
-        for batch in super().read(part):
-            record_count += batch.read
-            yield batch
-        entry = self.manifest.get(part)
-        if entry and entry.records not in (None, record_count) and not self.allow_truncated:
-            expected = f"its manifest says {entry.records:,}"
-            raise CorruptError(f"{self.root / part} holds {record_count:,} works, {expected}", "Fetch it again")
+        return {**super().identity(), "fields_from": "auto", "min_concept_score": _LEAST_SCORE, "merged_ids": []}
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the works, except retracted ones, paratext and those of low quality."""
@@ -208,7 +201,7 @@ class OpenAlex(FileRelease, options.OpenAlex):
         """Yield the works of one file with the ids and names of their authors."""
         for work in _read(_Authored, Tally(self.root / part, self)):
             people = [authorship.author or _Person() for authorship in work.authorships or ()]
-            yield short_id(work.id or ""), [Author.of(who.display_name, short_id(who.id or "")) for who in people]
+            yield short_id(work.id or ""), [(who.display_name or "", short_id(who.id or "")) for who in people]
 
     def _paper(self, paper_id: str, work: Work, tally: Tally) -> Paper:
         try:
@@ -229,22 +222,25 @@ class OpenAlex(FileRelease, options.OpenAlex):
 
     def _fields(self, work: Work, tally: Tally) -> list[str]:
         fields = []
-        for concept in (work.concepts or ()) if self.fields_from != "topics" else ():
+        for concept in work.concepts or ():
             try:
-                is_certain = float(concept.score or 0) >= self.min_concept_score
+                is_certain = float(concept.score or 0) >= _LEAST_SCORE
             except ValueError:
                 tally.odd("score not a number", concept.score)
                 continue
             if concept.level == 0 and concept.display_name and is_certain:
                 fields.append(FOLDED.get(concept.display_name.casefold(), concept.display_name))
-        if fields or self.fields_from == "concepts":
-            return fields
         topic = work.primary_topic or (work.topics[0] if work.topics else None)
-        return topic_fields(topic) if topic else []
+        return fields or (topic_fields(topic) if topic else [])
 
 
 def _read(kind: type[_Struct], tally: Tally) -> Iterator[_Struct]:
-    return read_rows(kind, tally, required="id") if tally.path.suffix == ".parquet" else read_records(kind, tally)
+    if tally.path.suffix != ".parquet":
+        return read_records(kind, tally)
+    names = open_parquet(tally.path).schema_arrow.names
+    require_known("id", names, f"{tally.path} has no column 'id'")
+    columns = [name for name in kind.__struct_encode_fields__ if name in names]
+    return converted(read_columns(columns, tally), kind, tally)
 
 
 def short_id(address: str) -> str:
@@ -288,36 +284,3 @@ def topic_fields(topic: _Topic) -> list[str]:
         if entity_id.isascii() and entity_id.isdecimal() and int(entity_id) in table:
             return [table[int(entity_id)][1]]
     return [f"topic field {short_id(str(topic.field.id))}"] if topic.field else []
-
-
-class Listed(msgspec.Struct, rename={"bytes": "content_length", "records": "record_count"}):
-    """A manifest's entry of one file."""
-
-    bytes: int | None = None
-    records: int | None = None
-    sha256: str | None = None
-
-
-class _Entry(msgspec.Struct):
-    url: str
-    meta: Listed = msgspec.field(default_factory=Listed)
-
-
-class _Manifest(msgspec.Struct):
-    files: list[_Entry] | None = None
-    entries: list[_Entry] | None = None
-
-
-def read_manifest(text: bytes, where: str) -> dict[str, Listed]:
-    """Return the entries of a manifest by path below the folder of works; CorruptError if it is not a manifest.
-
-    Both layouts are read: ``entries`` (until 2025) and ``files`` (since 2026), with paths or ``s3://`` addresses.
-    """
-    try:
-        manifest = msgspec.json.decode(text, type=_Manifest)
-        entries = manifest.entries if manifest.files is None else manifest.files
-        if entries is None:
-            raise msgspec.ValidationError("it lists no files")
-        return {entry.url.rpartition("works/")[2]: entry.meta for entry in entries}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptError(f"{where} is not a manifest of OpenAlex works ({error!r})", "Fetch it again") from error

@@ -14,7 +14,6 @@ MAX_TEXT = 1_000_000
 class Options:
     """Options of every source."""
 
-    allow_empty: bool = setting(False, "accept files without data, and a release of which no paper is kept")
     allow_dropped: bool = setting(False, "accept a release of which most records cannot be read")
     max_text: Positive = setting(MAX_TEXT, "characters of a text that are kept (default: 1M)")
     markup: str = setting(
@@ -28,28 +27,16 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gzipped(Options):
-    """Options of sources whose files may be compressed."""
-
-    allow_truncated: bool = setting(False, "keep the whole lines of a truncated gzip file")
-
-
-@dataclass(frozen=True, kw_only=True)
-class S2ag(Gzipped):
+class S2ag(Options):
     """Options of Semantic Scholar; the sources of fields are :data:`pipeline.sources.fieldmaps.S2_SOURCES`."""
 
     fields_from: str = setting("s2-fos-model", "s2-fos-model (default), external or any")
 
 
 @dataclass(frozen=True, kw_only=True)
-class OpenAlex(Gzipped):
-    """Options of OpenAlex; the sources of fields are :data:`pipeline.sources.fieldmaps.OPENALEX_SOURCES`.
+class OpenAlex(Options):
+    """Options of OpenAlex."""
 
-    Ancestors of assigned concepts have the score 0.
-    """
-
-    fields_from: str = setting("auto", "auto (default), concepts or topics")
-    min_concept_score: float = setting(0.3, "score a level-0 concept needs (default: 0.3)")
     include_xpac: bool = setting(False, "keep the works that OpenAlex's interface leaves out")
 
 
@@ -64,7 +51,7 @@ class Beir(Options):
 class Mteb(Options):
     """Options of tasks of MTEB."""
 
-    task: str = setting("", "name of the task; several with commas, or the list scientific: a corpus for each")
+    task: str = setting("", "name of the task; several with commas: a corpus for each")
     judged: str = setting("", "split (default: the first that is evaluated)")
     subset: str = setting("", "language, or another part, where a task has several")
 

@@ -30,7 +30,7 @@ from pipeline.sources.base import (
     fingerprint,
     grouped,
 )
-from pipeline.sources.documents import first_record, refuse_unread
+from pipeline.sources.documents import first_record
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -101,13 +101,10 @@ class FileRelease(Release):
 
         Raises:
             CorruptError: the file is truncated or damaged.
-            InputError: the file has no papers, but full text or another format that is not read.
+            InputError: no record of the file has an id.
         """
-        path = self.root / part
-        if path.is_file():  # a part of MTEB is none
-            refuse_unread(path)
-        tally = Tally(path, self, of_papers=True)
-        return paper_batches(self._with_ids(self.papers(tally), path), tally)
+        tally = Tally(self.root / part, self)
+        return paper_batches(self._with_ids(self.papers(tally), tally.path), tally)
 
     def _with_ids(self, papers: Iterable[Paper], path: Path) -> Iterator[Paper]:
         """Yield papers; InputError if there are some, and none has an id."""

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.core.errors import CorruptError, InputError, require_known
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.sources.base import Batch
@@ -47,31 +47,24 @@ _fields = functools.cache(msgspec.structs.fields)
 _Odd = Callable[[str, Any], None]
 
 _T = TypeVar("_T")
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
 class Tally(Batch):
     """A file while it is read: its options, the line of the present record, counts and examples of bad records.
 
     Readers set ``line``, a line or row from 1, before they yield a record. ``withdrawn`` are ids of dropped papers
-    whose earlier records are dropped too. ``of_papers``: the file is of a source of papers. ``says_dialect``: what is
-    guessed of a table is printed.
+    whose earlier records are dropped too.
     """
 
-    def __init__(
-        self, path: Path, options: Options = _DEFAULTS, *, of_papers: bool = False, says_dialect: bool = False
-    ) -> None:
+    says_dialect = True
+    """Whether what is guessed of a table is printed."""
+
+    def __init__(self, path: Path, options: Options = _DEFAULTS) -> None:
         super().__init__(read=0)
-        self.of_papers, self.says_dialect = of_papers, of_papers or says_dialect
         self.path, self.options, self.line = path, options, 0
         self.withdrawn: list[str] = []
         self._is_plain = options.markup == "strip"
         self._shown: Counter[str] = Counter()
-
-    @property
-    def allow_truncated(self) -> bool | None:
-        """Whether the whole lines of a truncated file are read; None if the source has no such option."""
-        return getattr(self.options, "allow_truncated", None)
 
     def drop(self, reason: str, excerpt: bytes | str = b"") -> None:
         """Count a dropped record; the first :data:`EXAMPLES` of a reason become examples."""
@@ -113,6 +106,8 @@ class Tally(Batch):
 class StrictTally(Tally):
     """Raises InputError for a bad record of a benchmark, which needs all of them; ``kind`` is what a record is."""
 
+    says_dialect = False
+
     def __init__(self, path: Path, kind: str) -> None:
         super().__init__(path)
         self._kind = kind
@@ -140,7 +135,7 @@ def read_records(kind: type[_T], tally: Tally) -> Iterator[_T]:
         CorruptError: the file is truncated or damaged.
     """
     decode = msgspec.json.Decoder(kind).decode
-    lines = read_json(tally.path, allow_truncated=tally.allow_truncated, as_papers=tally.of_papers)
+    lines = read_json(tally.path)
     for tally.line, line in lines:
         if line is None:
             tally.drop("line_too_long")
@@ -272,17 +267,6 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         if path.is_file():
             refuse_as_parquet(path)
         raise CorruptError(f"{path} cannot be read as Parquet ({error})", "Fetch it again") from error
-
-
-def read_rows(kind: type[_Struct], tally: Tally, *, required: str) -> Iterator[_Struct]:
-    """Yield the rows of a Parquet file as records (:func:`converted`).
-
-    Only the columns that are fields of ``kind`` are read. InputError if the ``required`` column is missing.
-    """
-    names = open_parquet(tally.path).schema_arrow.names
-    require_known(required, names, f"{tally.path} has no column {required!r}")
-    columns = [field.name for field in msgspec.structs.fields(kind) if field.name in names]
-    return converted(read_columns(columns, tally), kind, tally)
 
 
 def numbered(rows: Iterable[_T], tally: Tally) -> Iterator[_T]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import Setting, read, settings_of
-from pipeline.sources.options import Beir, Gzipped, Mteb, OpenAlex, Options, S2ag, Synthetic
+from pipeline.sources.options import Beir, Mteb, OpenAlex, Options, S2ag, Synthetic
 
 if TYPE_CHECKING:
     from pipeline.sources.base import Release
@@ -36,12 +36,8 @@ class Source(NamedTuple):
 
 
 SOURCES: dict[str, Source] = {
-    "s2orc2020": Source(".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)", Gzipped),
-    "s2ag": Source(
-        ".s2ag:S2ag",
-        "Semantic Scholar: the datasets papers/, abstracts/ and citations/",
-        S2ag,
-    ),
+    "s2orc2020": Source(".s2orc2020:S2orc2020", "S2ORC 2020-07-05 metadata shards (metadata_*.jsonl.gz)"),
+    "s2ag": Source(".s2ag:S2ag", "Semantic Scholar: the datasets papers/, abstracts/ and citations/", S2ag),
     "openalex": Source(
         ".openalex:OpenAlex",
         "OpenAlex: a snapshot (data/works/, data/jsonl/works/ or data/parquet/works/), or works of the API",
@@ -50,16 +46,16 @@ SOURCES: dict[str, Source] = {
     "beir": Source(".beir:Beir", "a BEIR or TREC folder: corpus, queries, qrels", Beir, markup="keep"),
     "mteb": Source(
         ".mteb:Mteb",
-        "tasks of MTEB that retrieve or rerank: a folder for each, as mdcr fetch mteb writes them",
+        "tasks of MTEB that retrieve or rerank: a folder TASK for each, of hf download",
         Mteb,
         markup="keep",
     ),
     "csfcube": Source(".csfcube:Csfcube", "CSFCube, or pools judged by facet in its layout", markup="keep"),
-    "jsonl": Source(".collection:JsonLines", "your JSON lines, with --columns", Gzipped),
+    "jsonl": Source(".collection:JsonLines", "your JSON lines, with --columns"),
     "parquet": Source(".collection:ParquetFiles", "your Parquet files, with --columns"),
-    "csv": Source(".collection:Tables", "your CSV or TSV with a header, with --columns", Gzipped),
-    "bibtex": Source(".collection:Bibtex", "your BibTeX; the key of an entry is its id", Gzipped),
-    "arxiv": Source(".collection:Arxiv", "arXiv's dump: arxiv-metadata-oai-snapshot.json, no references", Gzipped),
+    "csv": Source(".collection:Tables", "your CSV or TSV with a header, with --columns"),
+    "bibtex": Source(".collection:Bibtex", "your BibTeX; the key of an entry is its id"),
+    "arxiv": Source(".collection:Arxiv", "arXiv's dump: arxiv-metadata-oai-snapshot.json, no references"),
     "synthetic": Source(
         ".synthetic:Synthetic",
         "a generated corpus of any size; needs no input",

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import TypeVar
-from urllib.parse import quote, unquote, urlsplit
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from pipeline.core.errors import InputError, StageError, nearest, require_known
-from pipeline.core.files import read_json
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.text import id_keys, normalise
 from pipeline.sources import options
-from pipeline.sources.authors import Author, Authored
-from pipeline.sources.base import (
-    BATCH_CHARS,
-    BATCH_ROWS,
-    Abstracts,
-    Citations,
-    PaperBatch,
-    find_files,
-    grouped,
-)
+from pipeline.sources.authors import Authored
+from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, PaperBatch, TableBatch, find_files, grouped
 from pipeline.sources.citations import citation_batches
 from pipeline.sources.documents import first_record
-from pipeline.sources.fetch import RECORD, Catalogue, Remote, ask, endpoint_of, plain_name, public_url
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
-_T = TypeVar("_T")
-
 _DATE = re.compile(r"(?<![0-9])(20[0-9]{2})-?(0[1-9]|1[0-2])-?([0-3][0-9])(?![0-9])")
 """Date in the name of a file: all files of a data set in a release have one."""
-
-ENDPOINT = "https://api.semanticscholar.org/datasets/v1"
-"""The Datasets API: https://api.semanticscholar.org/api-docs/datasets."""
 
 DATASETS = ("papers", "abstracts", "citations")
 """Datasets of a corpus; authors, venues and citation contexts are not read."""
@@ -106,16 +89,11 @@ class S2ag(FileRelease, options.S2ag):
             raise InputError(what, f"Remove those before {dates[-1]}, or give a folder with one release")
         return paths
 
-    def stated(self) -> Mapping[str, int]:
-        """Return the publisher's number of rows by table, recorded when the complete release was fetched."""
-        record = read_json(self.folder / RECORD) or {}
-        return {name: int(rows) for name, rows in record.get("stated", {}).items() if name in DATASETS}
-
     def is_joined(self) -> bool:
         """Return True: papers, abstracts and citations are tables."""
         return True
 
-    def read(self, part: str) -> Iterator[PaperBatch | Abstracts | Citations]:
+    def read(self, part: str) -> Iterator[PaperBatch | TableBatch]:
         """Yield the batches of one file."""
         if part.startswith("papers"):
             return super().read(part)
@@ -139,14 +117,14 @@ class S2ag(FileRelease, options.S2ag):
         """Yield the papers of one file with the ids and names of their authors."""
         records = read_records(_Authored, Tally(self.folder / part, self)) if part.startswith("papers") else ()
         for record in records:
-            yield _id(record), [Author.of(author.name, author.authorId or "") for author in record.authors or ()]
+            yield _id(record), [(author.name or "", author.authorId or "") for author in record.authors or ()]
 
 
 def _id(record: _Paper | _Abstract | _Authored) -> str:
     return "" if record.corpusid is None else str(record.corpusid)
 
 
-def abstract_batches(tally: Tally) -> Iterator[Abstracts]:
+def abstract_batches(tally: Tally) -> Iterator[TableBatch]:
     """Yield the abstracts of a file that are not withheld."""
 
     def abstracts() -> Iterator[tuple[str, str]]:
@@ -161,7 +139,8 @@ def abstract_batches(tally: Tally) -> Iterator[Abstracts]:
 
     for block in grouped(abstracts(), lambda abstract: len(abstract[1]), BATCH_CHARS, BATCH_ROWS):
         ids, texts = zip(*block, strict=True) if block else ((), ())
-        yield Abstracts(id_keys(ids), pa.array(texts, pa.large_string()), **tally.counts())
+        columns = {"key": id_keys(ids), "text": pa.array(texts, pa.large_string())}
+        yield TableBatch("abstracts", columns, **tally.counts())
 
 
 def _citations(tally: Tally) -> Iterator[tuple[str, str]]:
@@ -171,110 +150,3 @@ def _citations(tally: Tally) -> Iterator[tuple[str, str]]:
         else:
             tally.read += 1
             yield str(edge.citingcorpusid), str(edge.citedcorpusid)
-
-
-class _Dataset(msgspec.Struct):
-    name: str
-    description: str = ""
-
-
-class _Described(msgspec.Struct):
-    release_id: str
-    datasets: list[_Dataset]
-
-
-class _Listing(msgspec.Struct):
-    files: list[str]
-
-
-class _Refusal(msgspec.Struct):
-    message: str | None = None
-    error: str | None = None
-
-
-def catalogue(
-    release: str, api_key: str | None, datasets: Iterable[str] = DATASETS, endpoint: str = ENDPOINT
-) -> Catalogue:
-    """Return the files of a release of the Datasets API, as ``DATASET/FILE``.
-
-    Args:
-        release: ``latest``, or a date such as ``2026-09-17``.
-        api_key: sent to the API alone, not to the storage.
-        datasets: their names.
-        endpoint: address of the API.
-
-    Raises:
-        InputError: there is no such release or dataset, or the key is refused.
-        StageError: the API cannot be reached, or does not answer as documented.
-    """
-    api = _Api(endpoint, api_key)
-    described = api.get(f"release/{quote(release, safe='')}", _Described, release)
-    name, offered = plain_name(described.release_id), [dataset.name for dataset in described.datasets]
-    stated = {}
-    for offer in described.datasets:
-        if match := re.search(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)([MB]) records", offer.description):
-            stated[offer.name] = round(float(match[1]) * {"M": 1e6, "B": 1e9}[match[2]])
-    remotes = []
-    for dataset in datasets:
-        require_known(dataset, offered, f"release {name} has no dataset {dataset!r}")
-        remotes += [Remote(f"{dataset}/{file}", (dataset, file)) for file in api.addresses(name, dataset)]
-
-    def address(remote: Remote) -> tuple[str, dict[str, str]]:
-        dataset, file = remote.source
-        url = api.addresses(name, dataset).get(file)  # that of the listing may have expired
-        if url is None:
-            raise StageError(f"release {name} no longer lists {remote.name}", "Fetch another release")
-        return url, {}
-
-    return Catalogue(f"s2ag-{name}", remotes, address, stated)
-
-
-class _Api:
-    def __init__(self, endpoint: str, api_key: str | None) -> None:
-        self._endpoint, self._key = endpoint_of(endpoint), (api_key or "").strip()
-        if not all("!" <= character <= "~" for character in self._key):
-            raise InputError("the API key must be printable ASCII", "Copy it again")
-
-    def addresses(self, release: str, dataset: str) -> dict[str, str]:
-        """Return the signed addresses of the files of a dataset by file name; they expire after some hours."""
-        urls = self.get(f"release/{release}/dataset/{dataset}", _Listing).files
-        try:
-            listed = {PurePosixPath(unquote(urlsplit(url).path)).name: url for url in urls}
-        except ValueError:
-            listed = {}
-        if len(listed) < len(urls) or not listed:
-            what = f"the list of {dataset} of {release} is empty, has a file twice or a malformed address"
-            raise StageError(what, "Try again later")
-        return listed
-
-    def get(self, path: str, kind: type[_T], release: str | None = None) -> _T:
-        """Return a decoded answer; ``release`` is the release that the path names, if any."""
-        address = public_url(f"{self._endpoint}/{path}")
-        status, content = self._ask(path)
-        refusal = _decoded(content, _Refusal) or _Refusal()
-        message = (refusal.message or refusal.error or f"HTTP {status}").replace(self._key or "\0", "...")
-        if status in (401, 403):
-            raise InputError(
-                f"{address} refused the request ({message})",
-                "Give a key in S2_API_KEY or with --api-key-file; they are free at "
-                "https://www.semanticscholar.org/product/api",
-            )
-        if status == 404 and release is not None:
-            suggestion = nearest(release, _decoded(self._ask("release/")[1], list[str]) or []).rstrip("?")
-            raise InputError(f"there is no release {release!r}", f"{suggestion}; or ask for latest")
-        values = _decoded(content, kind) if status == 200 else None
-        if values is None:
-            problem = "did not answer as documented" if status == 200 else f"answered HTTP {status} ({message})"
-            raise StageError(f"{address} {problem}", "Try again later, or check --endpoint")
-        return values
-
-    def _ask(self, path: str) -> tuple[int, bytes]:
-        return ask(f"{self._endpoint}/{path}", {"x-api-key": self._key} if self._key else {})
-
-
-def _decoded(content: bytes, kind: type[_T]) -> _T | None:
-    """Return the value of JSON from outside; None if it is not of type ``kind``."""
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None

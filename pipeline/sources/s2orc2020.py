@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from pipeline.sources.authors import Author, Authored
-from pipeline.sources.options import Gzipped
+from pipeline.sources.authors import Authored
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records
 
@@ -34,7 +33,7 @@ class _Authored(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class S2orc2020(FileRelease, Gzipped):
+class S2orc2020(FileRelease):
     """A folder of S2ORC metadata shards, gzip or plain, or one of them."""
 
     source = "s2orc2020"
@@ -50,4 +49,4 @@ class S2orc2020(FileRelease, Gzipped):
         """Yield the papers of one file with the names of their authors."""
         for record in read_records(_Authored, Tally(self.root / part, self)):
             names = record.authors or ()
-            yield record.paper_id, [Author(" ".join([n.first or "", *(n.middle or ())]), n.last or "") for n in names]
+            yield record.paper_id, [(f"{n.last or ''}, {n.first or ''} {' '.join(n.middle or ())}", "") for n in names]

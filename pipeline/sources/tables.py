@@ -86,9 +86,9 @@ class _Seen:
         self.quotes = self.escapes = self.lone_backslashes = False
         self.lines = 0
 
-    def lines_of(self, path: Path, allow_truncated: bool | None, as_papers: bool) -> Iterator[str]:
+    def lines_of(self, path: Path) -> Iterator[str]:
         """Yield the lines, with their ends; a line that is too long is :data:`_TOO_LONG`."""
-        for block in read_text(path, "a table", allow_truncated, as_papers=as_papers):
+        for block in read_text(path, "a table"):
             text = f"{_TOO_LONG}\n" if block is None else block.decode("utf-8", "surrogateescape")
             if "\r" in text:
                 text = text.replace("\r\n", "\n").replace("\r", " ")
@@ -104,15 +104,13 @@ def dialect_of(tally: Tally, *, spaces: bool = False) -> Dialect:
     """Return the dialect of a table; ``spaces``: white space may separate its cells."""
     stat = given(tally.path).stat()
     stamp = stat.st_size, stat.st_mtime_ns
-    return _decided(tally.path, stamp, tally.allow_truncated, of_papers=tally.of_papers, spaces=spaces)
+    return _decided(tally.path, stamp, spaces=spaces)
 
 
 @functools.lru_cache(maxsize=1024)
-def _decided(
-    path: Path, _stamp: tuple[int, int], allow_truncated: bool | None, *, of_papers: bool, spaces: bool
-) -> Dialect:
+def _decided(path: Path, _stamp: tuple[int, int], *, spaces: bool) -> Dialect:
     def lines(seen: _Seen) -> Iterator[str]:
-        return seen.lines_of(path, allow_truncated, of_papers)
+        return seen.lines_of(path)
 
     usual = "\t" if ".tsv" in path.suffixes else ""
     scored = dict[Dialect, int]()
@@ -161,28 +159,14 @@ def _scored(dialect: Dialect, lines: Iterator[str]) -> tuple[Dialect, int, int]:
     return dialect._replace(width=width), most - bad if width > 1 else -1, bad
 
 
-class Table(NamedTuple):
-    """A table.
-
-    Attributes:
-        names: of its columns; None: it has no header.
-        separator: between its cells.
-        rows: line, from 1, and cells of the rows that can be read.
-    """
-
-    names: list[str] | None
-    separator: str
-    rows: Iterator[tuple[int, list[str]]]
-
-
 def open_table(
     tally: Tally,
     is_header: Callable[[Sequence[str]], bool] | None = None,
     *,
     header: bool = True,
     dialect: Dialect | None = None,
-) -> Table:
-    """Return the rows of a table.
+) -> tuple[list[str] | None, str, Iterator[tuple[int, list[str]]]]:
+    """Return names of columns, None without a header, separator, and line, from 1, and cells of the rows of a table.
 
     The first row that ``is_header`` has the names of the columns, also behind a ``#``. Without one, and with
     ``header``, it is the first row, behind titles and comments (``#``), of as many cells as most; else there are no
@@ -199,10 +183,8 @@ def open_table(
     before = list(itertools.islice(rows, _MAX_BEFORE))
     position = next((at for at, (_, row) in enumerate(before) if is_header and is_header(_plain(row))), None)
     if position is None and header:
-        whole = (
-            at for at, (_, row) in enumerate(before) if len(row) == dialect.width and _is_data(row) and _is_full(row)
-        )
-        position = next(whole, 0)
+        whole = (at for at, (_, row) in enumerate(before) if len(row) == dialect.width and _is_data(row))
+        position = next((at for at in whole if 2 * sum(map(bool, before[at][1])) > dialect.width), 0)
     names = None
     if position is not None:
         names, before = _plain(before[position][1]) if before else [], before[position + 1 :]
@@ -211,7 +193,7 @@ def open_table(
         rows = (numbered for numbered in rows if _is_data(numbered[1]) or len(numbered[1]) == dialect.width > 1)
     elif twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise InputError(f"{tally.path} must have each column once, got {min(twice)!r} twice", "Rename one of them")
-    return Table(names, dialect.separator, _readable(rows, names, tally))
+    return names, dialect.separator, _readable(rows, names, tally)
 
 
 def read_table(
@@ -231,10 +213,6 @@ def read_table(
 def _plain(row: Sequence[str]) -> list[str]:
     """Return the cells of a header."""
     return [row[0].lstrip("# ").strip(), *(cell.strip() for cell in row[1:])]
-
-
-def _is_full(row: Sequence[str]) -> bool:
-    return _is_data(row) and 2 * sum(map(bool, row)) > len(row)
 
 
 def _is_data(row: Sequence[str]) -> bool:
@@ -262,7 +240,7 @@ def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
 
     A quote without end drops its line alone: the lines behind it are read again, and have to be whole rows.
     """
-    lines = _Seen().lines_of(tally.path, tally.allow_truncated, tally.of_papers)
+    lines = _Seen().lines_of(tally.path)
     if dialect.separator == _SPACES:
         yield from ((number, words) for number, line in enumerate(lines, 1) if (words := line.split()))
         return

@@ -134,7 +134,7 @@ def _is_fusion(run: Run) -> bool:
     return run.architecture == "fusion"
 
 
-NEEDS = "Fetch the files, mdcr fetch scirepeval --train, and give their folder with --input"
+NEEDS = "Fetch the files, hf download allenai/scirepeval, and give their folder with --input"
 _SUMMARY = "encoders of every architecture, trained and evaluated on SciRepEval"
 
 

@@ -61,7 +61,7 @@ def training_files(entry: Entry, folder: Folder) -> list[Path]:
     if not paths:
         raise InputError(
             f"{folder.root} has no training files of task {entry.name}",
-            f"Fetch them: mdcr fetch scirepeval --train --datasets={entry.meta}",
+            "Fetch them: hf download allenai/scirepeval --repo-type dataset --local-dir FOLDER/scirepeval",
         )
     return paths
 

@@ -41,7 +41,7 @@ OF_WORDS = [
     ("export", "--what must be given. Choose pool, run"),
     ("export colour", "--what must be pool, run, scores or vectors, got 'colour'"),
     ("show pools --what corpora", "--what is given twice"),
-    ("fetch s2orc", "--source must be s2ag, mteb or scirepeval, got 's2orc'"),
+    ("fetch s2orc", "--source must be s2ag, got 's2orc'"),
     ("submit", "--stage must be given"),
     ("submit embed", "the following arguments are required: --model. See mdcr embed --help"),
     ("submit embed --model lsa --set epochs=2", "mdcr embed has no option --set"),
@@ -96,7 +96,6 @@ OF_CORPORA = [
     ("corpus --source synthetic --engine slurm", "--engine must be local or ray, got 'slurm'"),
     ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
     ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "cannot be identified by 'isbn'"),
-    ("fetch s2ag --task SCIDOCS", "mdcr fetch s2ag takes no --task. It goes with fetch mteb"),
     ("fetch s2ag --api-key secret", "--api-key would show the key to everyone"),
 ]
 

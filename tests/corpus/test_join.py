@@ -78,26 +78,6 @@ def test_joined_tables_are_what_plain_python_says(tmp_path: Path, monkeypatch: p
     assert noted["papers_without_abstract"] == sum(not (r["abstract"] or "").strip() for r in records)
 
 
-def test_a_killed_join_resumes_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = random_tables(200, seed=6)
-    folder = write_s2ag(tmp_path / "release", parts=3, **made)
-    whole = build(tmp_path / "a", folder)
-    read = S2ag.read
-
-    def breaking(self: S2ag, part: str) -> Any:
-        for batch in read(self, part):
-            yield batch
-            if part.startswith("citations") and "00001" in part:
-                raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(S2ag, "read", breaking)
-        build(tmp_path / "b", folder, memory=2**28)
-    resumed = build(tmp_path / "b", folder)
-    assert contents(resumed) == contents(whole)
-    assert resumed.manifest.counts == whole.manifest.counts
-
-
 def test_the_first_of_several_records_of_a_paper_counts(tmp_path: Path) -> None:
     papers = [s2ag_paper(1), s2ag_paper(2), s2ag_paper(1, title="Another title")]
     first, second = "first " * 9, "second " * 9

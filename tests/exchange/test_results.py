@@ -43,7 +43,7 @@ def test_runs_have_the_qrels_that_share_their_queries(tmp_path: Path) -> None:
     found = read_results([tmp_path])
     assert [(judged.run.system, judged.run.path, judged.qrels) for judged in found.runs] == [("mine", run, qrels)]
     assert found.kinds == {"run": 2, "qrels": 2}
-    reason = "it is a run, and no qrels next to it share a query. Give them with --qrels=FILE"
+    reason = "it is a run, and no qrels next to it share a query. Give --qrels=FILE"
     assert found.skipped == [f"{stray}: {reason}"]
 
 

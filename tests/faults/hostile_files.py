@@ -108,9 +108,8 @@ FLAT: list[tuple[str, str, bytes, Mapping[str, int] | None, str]] = [
     ("bibtex", "latin1.bib", b"@misc{a, title={A}}\n@misc{b, title={\xe9}}", {"bad_utf8": 1}, ""),
     ("s2ag", "batch.json", b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]', None, "no S2AG papers"),
     ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", {}, ""),
-    ("jsonl", "tldrs.jsonl", line({"corpusid": 1, "model": "m", "text": "t"}), None, "the tldrs of S2AG"),
-    ("s2ag", "s2orc/0.jsonl.gz", gzip.compress(line({"corpusid": 1, "content": {}})), None, "is full text"),
-    ("s2orc2020", "pdf_parses_0.jsonl", line({"paper_id": "1", "body_text": []}), None, "is full text"),
+    ("jsonl", "tldrs.jsonl", line({"corpusid": 1, "model": "m", "text": "t"}), None, "has an id in 'paper_id'"),
+    ("s2ag", "s2orc/0.jsonl.gz", gzip.compress(line({"corpusid": 1, "content": {}})), None, "no S2AG papers"),
 ]
 
 _CONTEXT = line({"context": "As shown.", "cited": "1", "citing": "2", "year": 2019})
@@ -121,7 +120,7 @@ CONTEXTS: list[tuple[str, bytes, Mapping[str, int] | None, str]] = [
     ("nulls.txt", _CONTEXT + line({"context": "x", "cited": ["1", None], "year": "2019"}), {"null in cited": 1}, ""),
     ("no-year.txt", _CONTEXT + line({"context": "x", "cited": "1"}), {"context_without_year": 1}, ""),
     ("s2ag.txt", _CONTEXT + line(_EDGE | {"contexts": ["a", None]}), {"no_context": 1}, ""),
-    ("s2orc.txt", line({"paper_id": "2", "body_text": "text"}), None, "is full text"),
+    ("s2orc.txt", line({"paper_id": "2", "body_text": "text"}), None, "must hold a context"),
 ]
 
 

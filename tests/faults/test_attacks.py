@@ -99,60 +99,10 @@ def test_a_repeated_key_is_refused(text: str, option: str, tiny: Path, tmp_path:
 
 _SECRET = [{"_id": f"d{number:02}", "title": "secret", "text": "secret"} for number in range(DOCUMENTS)]
 
-# Paths of the documents in the card of a data set of MTEB; "outside" is a folder beside that of the data set.
-PATHS = [
-    *("../outside/*.parquet", "{outside}/c.parquet", "{outside}/**", "/**", "file://{outside}/c.parquet"),
-    *("corpus/../../outside/c.parquet", "**/" * 30 + "*.parquet", ".hidden/c.parquet", "hf://datasets/a/b/c.parquet"),
-]
-CARDS: Mapping[str, str] = {
-    "YAML without end": "configs: [",
-    "a tab": "\tconfigs: 1",
-    "configurations of null": "configs:\n- null",
-    "a name that is a list": "configs:\n- config_name: [1]\n  data_files: x",
-    "a tag of Python": "configs: !!python/object/apply:os.system ['true']",
-    "deep nesting": "configs: " + "[" * 5_000 + "]" * 5_000,
-    "aliases of aliases": "a0: &a0 [x, x]\n"
-    + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}, *a{n}, *a{n}]\n" for n in range(20))
-    + "configs:\n- config_name: corpus\n  data_files: *a20",
-    "a split that is a number": "configs:\n- config_name: corpus\n  data_files: [{split: 5, path: x}]",
-    "features of a number": "dataset_info:\n- config_name: corpus\n  features: 5",
-}
-
 
 def _mteb(folder: Path, tmp_path: Path) -> Any:
     words = ["corpus", "--source", "mteb", "--task", "SCIDOCS", "--input", str(folder), "--workers", "1"]
     return mdcr(tmp_path / "root", *words)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_paths_of_a_card_stay_in_the_folder(path: str, tmp_path: Path, tally: Tally) -> None:
-    folder = write_task(tmp_path / "task", drawn())
-    write_task(tmp_path / "outside", {"corpus": _SECRET})
-    card, written = folder / "README.md", "corpus/test-00000-of-00001.parquet"
-    card.write_text(card.read_text().replace(written, f"'{path.format(outside=tmp_path / 'outside')}'"))
-    tally.count("tried")
-    assert "must name files below its folder" in one_line_error(_mteb(folder, tmp_path))
-    tally.count("refused")
-
-
-def test_links_of_a_data_set_stay_in_the_folder(tmp_path: Path, tally: Tally) -> None:
-    folder = write_task(tmp_path / "task", drawn())
-    outside = write_task(tmp_path / "outside", {"corpus": _SECRET})
-    file = folder / "corpus/test-00000-of-00001.parquet"
-    file.unlink()
-    file.symlink_to(outside / "corpus" / file.name)
-    tally.count("tried")
-    assert "must stay in its folder" in one_line_error(_mteb(folder, tmp_path))
-    tally.count("refused")
-
-
-@pytest.mark.parametrize("card", CARDS)
-def test_a_card_is_refused(card: str, tmp_path: Path, tally: Tally) -> None:
-    folder = write_task(tmp_path / "task", drawn())
-    (folder / "README.md").write_text(f"---\n{CARDS[card]}\n---\n")
-    tally.count("tried")
-    one_line_error(_mteb(folder, tmp_path))
-    tally.count("refused")
 
 
 # Rows that replace those of a table, and what the corpus counts; None: it is refused.

@@ -1,9 +1,8 @@
-"""Real HTTP servers for tests: one whose answers a test sets, the Datasets API with its storage, and the hub."""
+"""Real HTTP servers for tests: one whose answers a test sets, and the Datasets API with its storage."""
 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 import threading
@@ -12,9 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 KEY = "the-key"
 
@@ -22,8 +20,7 @@ KEY = "the-key"
 @contextmanager
 def answering(answer: Callable[[Any], None]) -> Iterator[str]:
     """Serve from a thread; ``answer`` gets each request. Gives the address."""
-    functions = dict.fromkeys(("do_GET", "do_HEAD"), lambda request: answer(request))
-    functions["log_message"] = lambda *_: None
+    functions = {"do_GET": lambda request: answer(request), "log_message": lambda *_: None}
     handler: Any = type("Handler", (BaseHTTPRequestHandler,), {"protocol_version": "HTTP/1.1", **functions})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -44,20 +41,12 @@ def send(
     for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
         request.send_header(name, value)
     request.end_headers()
-    request.wfile.write(b"" if request.command == "HEAD" else body[:cut])
+    request.wfile.write(body[:cut])
     request.close_connection |= cut is not None
 
 
 def send_json(request: Any, status: int, values: object, headers: Mapping[str, str] | None = None) -> None:
     send(request, status, json.dumps(values).encode(), headers)
-
-
-def send_file(request: Any, content: bytes, etag: str, cut: int | None = None) -> None:
-    """Answer with a file, or with the range of it that is asked for."""
-    wanted = request.headers.get("Range", "bytes=0-").removeprefix("bytes=")
-    start, end = int(wanted.split("-")[0]), len(content) - 1
-    span = {"Content-Range": f"bytes {start}-{end}/{len(content)}"} if start else {}
-    send(request, 206 if start else 200, content[start:], {"ETag": f'"{etag}"', **span}, cut)
 
 
 def drip(request: Any, body: bytes, seconds: float = 0.2) -> None:
@@ -82,9 +71,8 @@ class Datasets:
         signature: the one signature that storage accepts, once; each list of files is signed with the next one.
         break_after: file name -> bytes after which the connection ends, once for each entry of the list.
         changes: whether such a file is another one when it is asked for again.
-        wrong: file name -> how many times its bytes are other ones than its checksum says.
+        wrong: file name -> how many times a byte of it is wrong.
         pages: file name -> how many times a page comes in its place.
-        description: of each dataset, which states how many records it has.
         busy: answers of the API that are HTTP 429 before it works.
         requests: path -> requests; ``keys``: hosts' x-api-key headers by kind.
     """
@@ -95,8 +83,6 @@ class Datasets:
         self.break_after: dict[str, list[int]] = {}
         self.wrong, self.pages = Counter[str](), Counter[str]()
         self.busy = 0
-        self.description = ""
-        self.whole_md5 = True
         self.changes = False
         self.requests: Counter[str] = Counter()
         self.keys: set[tuple[str, str | None]] = set()
@@ -124,7 +110,7 @@ class Datasets:
         elif release not in self.releases:
             send_json(request, 404, {"error": "Release not found"})
         elif len(parts) == 2:
-            about = [{"name": name, "description": self.description, "README": ""} for name in self.releases[release]]
+            about = [{"name": name, "description": "", "README": ""} for name in self.releases[release]]
             send_json(request, 200, {"release_id": release, "README": "Subject to terms", "datasets": about})
         elif request.headers.get("x-api-key") != KEY:
             send_json(request, 403, {"message": "Forbidden"})
@@ -141,7 +127,6 @@ class Datasets:
             return
         release, dataset, name = path.split("/")[3:]
         content = self.releases[release][dataset][name]
-        etag = hashlib.md5(content, usedforsecurity=False).hexdigest() + ("" if self.whole_md5 else "-2")
         if self.wrong[name] > 0:
             self.wrong[name] -= 1
             content = content[:-1] + bytes([content[-1] ^ 1])
@@ -149,59 +134,9 @@ class Datasets:
             self.pages[name] -= 1
             content = b"<Error><Code>SlowDown</Code></Error>"
         cut = self.break_after[name].pop(0) if self.break_after.get(name) else None
-        send_file(request, content, etag, cut)
+        send(request, 200, content, cut=cut)
         if cut is not None and self.changes:
             self.releases[release][dataset][name] = gzip.compress(os.urandom(50_000))
-
-
-SHA = "0123456789abcdef0123456789abcdef01234567"
-
-
-class Hub:
-    """A hub with the files of a folder: data sets by name; scirepeval_test has only scripts on its main branch.
-
-    Attributes:
-        root: the folder.
-        address: of the hub.
-        sha: the commit that it names.
-        listing: the answer in place of a listing.
-        breaks: bytes after which the connection ends, by file.
-        wrong: files that are sent with other bytes, once for each count.
-        requests, fetched: number of requests by path, and of those for the content of files.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root, self.address, self.sha, self.listing = root, "", SHA, b""
-        self.breaks, self.wrong = Counter[str](), Counter[str]()
-        self.requests, self.fetched = Counter[str](), Counter[str]()
-
-    def answer(self, request: Any) -> None:
-        path = unquote(urlsplit(request.path).path)
-        self.requests[path] += 1
-        if self.listing:
-            send(request, 200, self.listing)
-        elif path.startswith("/api/datasets/"):
-            _, _, _, _, dataset, _, revision = path.split("/", 6)
-            scripts = dataset == "scirepeval_test" and revision == "main"
-            files = [] if scripts else [file for file in (self.root / dataset).rglob("*") if file.is_file()]
-            send_json(request, 200, {"id": dataset, "sha": self.sha, "siblings": list(map(self._described, files))})
-        else:
-            _, _, _, dataset, _, commit, name = path.split("/", 6)
-            assert commit == self.sha
-            body = (self.root / dataset / name).read_bytes()
-            sha256 = hashlib.sha256(body).hexdigest()
-            body = bytes(len(body)) if self.wrong.pop(name, 0) else body
-            if request.command == "HEAD":
-                send(request, 200, body, {"ETag": f'"{sha256}"', "X-Repo-Commit": self.sha})
-            else:
-                self.fetched[path] += 1
-                send_file(request, body, sha256, self.breaks.pop(name, None))
-
-    def _described(self, file: Path) -> dict[str, Any]:
-        _, *folders = file.relative_to(self.root).parts
-        size, sha256 = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
-        lfs = {"sha256": sha256, "size": size, "pointerSize": 130}
-        return {"rfilename": "/".join(folders), "size": size, "blobId": "0", "lfs": lfs}
 
 
 @contextmanager

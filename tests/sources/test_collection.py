@@ -63,24 +63,11 @@ def test_a_collection_under_a_map(tmp_path: Path, name: str) -> None:
     assert total.noted == {"unknown_field: Cooking": 1, "references_repeated_or_self": 2}
 
 
-@pytest.mark.parametrize(
-    ("value", "year"),
-    [
-        (1999, 1999),
-        ("1999", 1999),
-        ("1999-05-01", 1999),
-        (1999.0, 1999),
-        (float("nan"), NO_YEAR),
-        ("", NO_YEAR),
-        (0, NO_YEAR),
-        (datetime.date(1999, 5, 1), 1999),
-        (datetime.datetime(1999, 5, 1), 1999),
-    ],
-)
-def test_years_of_every_kind(tmp_path: Path, value: Any, year: int) -> None:
-    pq.write_table(pa.table({"paper_id": ["1"], "year": [value]}), tmp_path / "a.parquet")
-    rows, _ = read(ParquetFiles(tmp_path))
-    assert rows[0]["year"] == year
+def test_years_of_every_kind(tmp_path: Path) -> None:
+    for value in (1999, "1999-05-01", 1999.0, datetime.date(1999, 5, 1), float("nan"), "", 0):
+        pq.write_table(pa.table({"paper_id": ["1"], "year": [value]}), tmp_path / "a.parquet")
+        rows, _ = read(ParquetFiles(tmp_path))
+        assert rows[0]["year"] == (NO_YEAR if value in ("", 0) or value != value else 1999)
 
 
 @pytest.mark.parametrize("kind", [JsonLines, ParquetFiles])

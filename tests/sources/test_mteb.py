@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 import pipeline.api as mdcr_api
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.releases import write_lines
-from tests.sources.server import SHA, Hub, answering
 
 DOCUMENTS, DIMENSION = 60, 6
 QUERIES = [*(f"q{number}" for number in range(8)), "d07"]
@@ -205,7 +203,10 @@ def test_subsets_splits_and_instructions(tmp_path: Path) -> None:
         ("--task STS12", "STS12 must retrieve or rerank texts"),
         ("--task SCIDOCS --judged dev", "SCIDOCS has no judgements of split 'dev'"),
         ("--judged test", "source mteb must have a task"),
-        ("--task SciFact", "holds no data of SciFact"),
+        (
+            "--task SciFact",
+            "holds no data of SciFact. Fetch it: hf download mteb/scifact --repo-type dataset --rev",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, options: str, said: str) -> None:
@@ -213,29 +214,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, options: str, said: str) -
     write_task(tmp_path / "data" / "SCIDOCS", drawn())
     command = ["corpus", "--source", "mteb", "--input", str(tmp_path / "data"), *options.split()]
     assert said in one_line_error(mdcr(tmp_path, *command))
-
-
-def test_tasks_are_fetched_from_the_hub_and_resumed(tmp_path: Path) -> None:
-    hub = Hub(tmp_path / "held")
-    for dataset in ("scidocs", "scifact"):
-        write_task(hub.root / dataset, drawn())
-    broken = "corpus/test-00000-of-00001.parquet"
-    hub.breaks[broken] = 7  # the next request continues
-    with answering(hub.answer) as hub.address:
-        command = ["fetch", "mteb", "--task", "SCIDOCS,SciFact", "--endpoint", hub.address]
-        assert mdcr(tmp_path, *command).stdout.count("\n") == 2
-        before = hub.requests.copy()
-        assert mdcr(tmp_path, *command).returncode == 0
-        assert all(path.startswith("/api/") for path in hub.requests - before)  # nothing is fetched twice
-        assert "fetch mteb must have a task" in one_line_error(mdcr(tmp_path, "fetch", "mteb"))
-    fetched = tmp_path / "corpora" / "releases" / "mteb"
-    record = json.loads((fetched / "SCIDOCS" / "release.json").read_text())
-    assert record["release"] == f"mteb-SCIDOCS-{SHA}"
-    assert record["files"][broken] == {"bytes": (hub.root / "scidocs" / broken).stat().st_size}
-    assert hub.fetched[f"/datasets/mteb/scidocs/resolve/{SHA}/{broken}"] == 2
-    built = mdcr(tmp_path, "corpus", "--source", "mteb", "--task", "SCIDOCS,SciFact", "--input", str(fetched))
-    assert built.returncode == 0, built.stderr
-    assert mdcr_api.open(tmp_path).corpora() == ["scidocs", "scifact"]
 
 
 def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: Path) -> None:
@@ -251,7 +229,7 @@ def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: 
         predictions = tmp_path / "predictions" / name
         theirs[name] = by_mteb("SCIDOCS", folder, encoder, prediction_folder=predictions)["ndcg@10"]
     command = ["audit", str(tmp_path / "predictions"), "--metric", "ndcg@10"]
-    assert "Give --qrels=FOLDER of mdcr fetch mteb" in one_line_error(mdcr(tmp_path, *command))
+    assert "Give --qrels=FOLDER with the data sets" in one_line_error(mdcr(tmp_path, *command))
     board = mdcr_json(tmp_path, *command, "--qrels", str(tmp_path / "data"))["tables"]["board"]
     assert {row["system"]: row["mean"] for row in board} == close(theirs)
 

@@ -84,15 +84,7 @@ def test_retracted_paratext_and_xpac_works_are_dropped_by_reason(tmp_path: Path)
     assert ids(OpenAlex(tmp_path, include_xpac=True)) == ["W3", "W4"]
 
 
-@pytest.mark.parametrize(
-    ("fields_from", "expected"),
-    [
-        ("auto", [{"Computer Science"}, {"Physics"}, {"Physics"}, {"Political Science"}, set(), set()]),
-        ("concepts", [{"Computer Science"}, set(), set(), set(), set(), set()]),
-        ("topics", [{"Physics"}, {"Physics"}, {"Physics"}, {"Political Science"}, set(), set()]),
-    ],
-)
-def test_fields(tmp_path: Path, fields_from: str, expected: list[set[str]]) -> None:
+def test_fields_are_of_concepts_else_of_the_topic(tmp_path: Path) -> None:
     physics = topic(31, 3100)
     works = [
         openalex_work(1, concepts=[concept("Computer science", "0.30"), concept("Art", 0.29)], primary_topic=physics),
@@ -102,9 +94,10 @@ def test_fields(tmp_path: Path, fields_from: str, expected: list[set[str]]) -> N
         openalex_work(5, concepts=[], primary_topic=topic(99, 9900)),
         openalex_work(6, concepts=[], primary_topic=None, topics=[]),
     ]
-    rows, total = read(snapshot(tmp_path, *works, fields_from=fields_from))
+    rows, total = read(snapshot(tmp_path, *works))
+    expected = [{"Computer Science"}, {"Physics"}, {"Physics"}, {"Political Science"}, set(), set()]
     assert [row["fields"] for row in rows] == list(map(mask, expected))
-    assert total.noted == ({} if fields_from == "concepts" else {"unknown_field: topic field 99": 1})
+    assert total.noted == {"unknown_field: topic field 99": 1}
 
 
 def test_abstracts_of_every_kind() -> None:
@@ -188,35 +181,16 @@ def test_two_copies_and_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds the works twice.*one of the two with --input"):
         OpenAlex(tmp_path).parts()
     assert OpenAlex(tmp_path / "data/jsonl").parts() == [PART]
-    with pytest.raises(InputError, match="no fields from 'topic'.*'topics'"):
-        OpenAlex(tmp_path, fields_from="topic")
-    (tmp_path / ".fetching").touch()
-    with pytest.raises(InputError, match="not fetched to its end"):
-        OpenAlex(tmp_path / "data/jsonl").parts()
 
 
 @pytest.mark.parametrize(("name", "key"), [("manifest", "entries"), ("manifest.json", "files")])
 def test_the_manifest_is_held_against_what_is_there(tmp_path: Path, name: str, key: str) -> None:
     snapshot(tmp_path, openalex_work(1), openalex_work(2))
     folder = tmp_path / "data/works"
-    size = (folder / PART).stat().st_size
-
-    def works_of(more_bytes: int, records: int) -> list[str]:
-        meta = {"content_length": size + more_bytes, "record_count": records}
-        entry = {"url": f"s3://openalex/data/works/{PART}", "meta": meta}
-        (folder / name).write_text(json.dumps({key: [entry]}))
-        return ids(OpenAlex(tmp_path))
-
-    assert len(works_of(0, 2)) == 2
-    with pytest.raises(CorruptError, match="holds 2 works, its manifest says 3"):
-        works_of(0, 3)
-    with pytest.raises(CorruptError, match=r"has [\d,]+ bytes, its manifest says"):
-        works_of(1, 2)
+    (folder / name).write_text(json.dumps({key: [{"url": f"s3://openalex/data/works/{PART}"}]}))
+    assert len(ids(OpenAlex(tmp_path))) == 2
     (folder / PART).rename(folder / PART.replace("000", "001"))
     with pytest.raises(CorruptError, match="lacks 1 of the files of its manifest"):
-        OpenAlex(tmp_path).parts()
-    (folder / name).write_text("[]")
-    with pytest.raises(CorruptError, match="is not a manifest of OpenAlex works"):
         OpenAlex(tmp_path).parts()
 
 

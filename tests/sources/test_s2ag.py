@@ -15,14 +15,10 @@ import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.fields import FIELD_BIT
-from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key
-from pipeline.sources.base import Abstracts, Citations
-from pipeline.sources.fetch import Catalogue, fetch_release
-from pipeline.sources.s2ag import S2ag, catalogue
-from pipeline.stages.corpus import corpus_task
+from pipeline.sources.fetch import Catalogue, catalogue, fetch_release
+from pipeline.sources.s2ag import S2ag
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
 from tests.sources.server import KEY, Datasets, answering, send, send_json, serving
 
@@ -83,12 +79,10 @@ def test_abstracts_and_citations(tmp_path: Path) -> None:
         citations=[s2ag_citation("1", 2), s2ag_citation(None, "2"), s2ag_citation("1", None), s2ag_citation("x", "1")],
     )
     (abstracts,) = read(S2ag(folder), "abstracts")
-    assert isinstance(abstracts, Abstracts)
-    assert (abstracts.keys.tolist(), abstracts.texts.to_pylist()) == ([1], ["Text of one"])
+    assert [column.tolist() for column in abstracts.columns.values()] == [[1], ["Text of one"]]
     assert (abstracts.read, abstracts.dropped) == (3, {"withheld": 2})
     (citations,) = read(S2ag(folder), "citations")
-    assert isinstance(citations, Citations)
-    assert citations.cited.tolist() == [2, 1]
+    assert (citations.kind, citations.columns["cited"].tolist()) == ("citations", [2, 1])
     assert (citations.read, citations.dropped) == (4, {"null_citing_id": 1, "null_cited_id": 1})
 
 
@@ -111,7 +105,6 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2_000])
     with pytest.raises(CorruptError, match=r"citations-sample\.jsonl\.gz is a truncated gzip file"):
         read(S2ag(tmp_path), "citations")
-    assert sum(len(b.citing) for b in read(S2ag(tmp_path, allow_truncated=True), "citations")) > 1_000
     with pytest.raises(InputError, match="no fields of study from 'mag'.*external"):
         S2ag(tmp_path, fields_from="mag")
     assert S2ag(tmp_path).identity() != S2ag(tmp_path, fields_from="any").identity()
@@ -135,7 +128,7 @@ def listed(server: Datasets, release: str = "latest", **options: Any) -> Catalog
 
 def fetch(datasets: Datasets, folder: Path, release: str = "2026-09-17") -> dict[str, Any]:
     """Fetch a release, check that every byte is there and nothing else, and return what was recorded."""
-    record = fetch_release(listed(datasets, release), folder, connections=3)
+    record = fetch_release(listed(datasets, release), folder, connections=1)
     for dataset in ("papers", "abstracts", "citations"):
         for name, content in datasets.releases[release][dataset].items():
             assert (folder / dataset / name).read_bytes() == content
@@ -162,10 +155,9 @@ def test_a_release_is_fetched_checked_and_recorded(datasets: Datasets, tmp_path:
         {"break_after": {PAPERS: [20_000, 0]}},
         {"break_after": {PAPERS: [30_000]}, "changes": True},
         {"wrong": Counter({PAPERS: 1})},
-        {"wrong": Counter({PAPERS: 1}), "whole_md5": False},
-        {"pages": Counter({PAPERS: 1}), "whole_md5": False},
+        {"pages": Counter({PAPERS: 1})},
     ],
-    ids=["busy API", "broken", "broken and replaced", "wrong bytes", "wrong bytes without an MD5", "a page of errors"],
+    ids=["busy API", "broken", "broken and replaced", "wrong bytes", "a page of errors"],
 )
 def test_a_server_that_recovers(datasets: Datasets, tmp_path: Path, trouble: dict[str, Any]) -> None:
     vars(datasets).update(trouble)
@@ -174,7 +166,7 @@ def test_a_server_that_recovers(datasets: Datasets, tmp_path: Path, trouble: dic
 
 def test_a_later_run_fetches_what_is_missing(datasets: Datasets, tmp_path: Path) -> None:
     datasets.wrong[PAPERS] = 4
-    with pytest.raises(CorruptError, match=f"papers/{PAPERS} must have MD5 .*, got "):
+    with pytest.raises(CorruptError, match=f"{PAPERS} is damaged"):
         fetch(datasets, tmp_path)
     assert not (tmp_path / "papers" / PAPERS).exists()
     with pytest.raises(InputError, match="not fetched to its end"):
@@ -189,7 +181,7 @@ def test_a_later_run_fetches_what_is_missing(datasets: Datasets, tmp_path: Path)
     ("options", "message"),
     [
         ({"api_key": None}, r"refused the request \(Forbidden\).*S2_API_KEY or with --api-key-file"),
-        ({"release": "2026-09-16"}, "no release '2026-09-16'.*Did you mean '2026-09-17'"),
+        ({"release": "2026-09-16"}, r"2026-09-16 is not there \(Release not found\).*latest"),
         ({"datasets": ["paper"]}, "no dataset 'paper'.*Did you mean 'papers'"),
         ({"endpoint": "http://127.0.0.1:9/datasets/v1"}, "cannot be reached: ConnectError"),
     ],
@@ -197,13 +189,6 @@ def test_a_later_run_fetches_what_is_missing(datasets: Datasets, tmp_path: Path)
 def test_bad_requests_are_refused_with_the_remedy(datasets: Datasets, options: dict[str, Any], message: str) -> None:
     with pytest.raises((InputError, StageError), match=message):
         listed(datasets, **{"release": "latest", **options})
-
-
-@pytest.mark.parametrize("key", ["the kéy", "the key", "the\nkey", "\udcff", "the-key\x00"])
-def test_a_key_that_is_none_is_refused_without_showing_it(key: str) -> None:
-    with pytest.raises(InputError, match="API key must be printable ASCII") as refused:
-        catalogue("latest", key, endpoint="http://127.0.0.1:9")
-    assert "the" not in refused.value.what.removeprefix("the API key")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +208,7 @@ def test_a_servers_names_are_plain(release: str, files: list[object], expected: 
         answering(lambda request: send_json(request, 200, replies[request.path])) as address,
         pytest.raises((InputError, StageError), match=expected) if expected else nullcontext(),
     ):
-        assert [remote.name for remote in catalogue("latest", KEY, ["papers"], address).files] == ["papers/x"]
+        assert catalogue("latest", KEY, ["papers"], address).files == ["papers/x"]
 
 
 def test_the_key_goes_to_the_api_alone_and_is_not_printed() -> None:
@@ -243,21 +228,6 @@ def test_the_key_goes_to_the_api_alone_and_is_not_printed() -> None:
         with pytest.raises(InputError, match=r"\(\.\.\. is no key\)"):
             catalogue("moved", KEY, endpoint=address)
     assert asked == ["/release/latest", "/release/moved"]
-
-
-def test_fewer_rows_than_the_release_states_are_said(
-    datasets: Datasets, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    datasets.description = "Text, where available. 100M records in 30 1.8GB files."
-    record = fetch(datasets, tmp_path)
-    assert record["stated"]["abstracts"] == 100_000_000
-    papers = [s2ag_paper(number) for number in range(10)]
-    abstracts = [{"corpusid": number, "abstract": "text"} for number in range(7)]
-    folder = write_s2ag(tmp_path / "small", papers=papers, abstracts=abstracts, citations=[])
-    for stated, said in ((8, False), (9, True)):
-        (folder / "release.json").write_text(json.dumps({"stated": {"abstracts": stated, "tldrs": 10**9}}))
-        Runner(tmp_path / f"root-{stated}", Resources(2**30, 1)).make(corpus_task("c", S2ag(folder)))
-        assert (f"abstracts has 7 rows, but its release states {stated}" in capsys.readouterr().err) == said
 
 
 def test_two_releases_in_one_folder_are_refused(tmp_path: Path) -> None:

@@ -2,11 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
-from pipeline.sources import content as reading
 from pipeline.sources.s2orc2020 import S2orc2020
 from tests.releases import id_key, read, s2orc_record, write_s2orc
 
@@ -36,16 +33,6 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
     assert [(row["title"], row["year"]) for row in rows[1:]] == [("", NO_YEAR), ("Title of 9", NO_YEAR)]
     assert total.noted == {"unknown_field: Alchemy": 1, "impossible_year": 1, "references_repeated_or_self": 2}
     assert (total.read, total.dropped) == (3, {})
-
-
-def test_a_line_too_long_is_dropped_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_LINE", 10_000)
-    monkeypatch.setattr(reading, "BLOCK_BYTES", 1_000)
-    records = [s2orc_record("1"), s2orc_record("2", abstract="z" * 50_000), s2orc_record("3", abstract="w" * 8_000)]
-    rows, total = read(S2orc2020(write_s2orc(tmp_path, records)))
-    assert [row["paper_id"] for row in rows] == ["1", "3"]
-    assert total.dropped == {"line_too_long": 1}
-    assert total.examples == ["line_too_long: metadata_0.jsonl.gz:2: "]
 
 
 def test_shards_are_read_in_order_of_number(tmp_path: Path) -> None:

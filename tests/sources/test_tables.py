@@ -92,7 +92,7 @@ def test_titles_comments_and_no_header(tmp_path: Path, build: Build, text: str, 
 
 def test_a_table_without_header_is_told_how_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("1\tA title, with comma\t2019\n2\tB\t2018\n")
-    with pytest.raises(InputError, match="it has 1, A title, with comma, 2019.*no header: paper_id=0,title=1"):
+    with pytest.raises(InputError, match="first has 1, A title, with comma, 2019.*no header: paper_id=0,title=1"):
         read(Tables(tmp_path))
 
 
@@ -109,15 +109,12 @@ OLD = "10.1577/1548-0000(1981)110<446:E>2.0.CO;2"
 SPELLINGS: list[tuple[list[str], str, list[str]]] = [
     (["2101.00001", "2101.00002"], "2101.00001,2101.00002", ["2101.00001", "2101.00002"]),
     (["a", "b"], 'c("a", "b")', ["a", "b"]),
-    (["a", "b"], "character(0)", []),
     (["a", "b"], "['a' 'b']", ["a", "b"]),
     (["a", "b"], "['a' ... 'b']", ["a", "b"]),
     (["a", "b"], "{a,b}", ["a", "b"]),
-    (["W1", "W2"], "W1 W2", ["W1", "W2"]),
     (["Doe, 2019", "Roe, 2020"], "Doe, 2019; Roe, 2020", ["Doe, 2019", "Roe, 2020"]),
     (["Doe, 2019", "Roe, 2020"], "Doe, 2019", ["Doe, 2019"]),
     ([SICI, OLD], f"{SICI};{OLD}; 10.5555/gone", [SICI, OLD, "10.5555/gone"]),
-    ([SICI, OLD], f"{OLD}, {SICI}", [OLD, SICI]),
     (["10.1016/s,1", "10.1016/s,2"], "10.1016/s,1,10.1016/s,2", ["10.1016/s,1", "10.1016/s,2"]),
     (["10.1/a", "omid:br/2"], "doi:10.1/a omid:br/1; omid:br/2 pmid:7", ["10.1/a", "omid:br/2"]),
     (["x"], "smith 2001; 10.9/gone", ["smith 2001", "10.9/gone"]),
@@ -188,10 +185,7 @@ def test_dois_join_in_any_spelling(tmp_path: Path, build: Build) -> None:
     [
         ("a.tsv", "# from\tto\n7\t10.1/B\n7\tHTTPS://doi.org/10.1/a\nx\t7\n7\t\n"),
         ("a.txt", "7 10.1/B\n7 10.1/A\nx 7\n"),
-        (
-            "a.jsonl",
-            '{"citing":7,"cited":["10.1/B","10.1/A"]}\n{"citing": "x", "cited": 7}\n{"citing": "", "cited": 1}\n',
-        ),
+        ("a.jsonl", '{"citing":7,"cited":["10.1/B","10.1/A"]}\n{"citing":"x","cited":7}\n{"citing":"","cited":1}\n'),
         ("a.parquet", ""),
     ],
 )
@@ -219,12 +213,13 @@ def test_citations_without_named_columns_are_refused(tmp_path: Path, build: Buil
     write_lines(tmp_path / "a.jsonl", PAPERS)
     (tmp_path / "e.json").write_text(json.dumps([{"a": "7", "b": "10.1/B", "weight": 1}]))
     values = {"citations": str(tmp_path / "e.json")}
-    with pytest.raises(
-        InputError, match=r"e.json:1 must have two columns, or columns 'citing' and 'cited', got 'a, b, weight'"
-    ):
+    with pytest.raises(InputError, match=r"e.json:1 must have two columns, or .* 'cited', got 'a, b, weight'"):
         build(open_release("jsonl", tmp_path / "a.jsonl", values))
     artifact = build(open_release("jsonl", tmp_path / "a.jsonl", {**values, "columns": "citing=a,cited=b"}))
     assert cited(artifact)["7"] == ["10.1/B"]
+    (tmp_path / "e.tsv").write_text(f"2019\t10.1/B\t7\n2020\t{SICI}\t7\n")
+    values = {"citations": str(tmp_path / "e.tsv"), "columns": "citing=2,cited=1"}
+    assert cited(build(open_release("jsonl", tmp_path / "a.jsonl", values)))["7"] == ["10.1/B"]
 
 
 @pytest.mark.parametrize(
@@ -265,13 +260,6 @@ def test_a_file_that_is_no_pairs_is_refused(tmp_path: Path, build: Build, name: 
         build(open_release("jsonl", tmp_path / "papers", {"citations": str(tmp_path / name)}))
 
 
-def test_columns_of_citations_are_named_by_number(tmp_path: Path, build: Build) -> None:
-    write_lines(tmp_path / "papers/a.jsonl", PAPERS)
-    (tmp_path / "e.tsv").write_text(f"2019\t10.1/B\t7\n2020\t{SICI}\t7\n")
-    values = {"citations": str(tmp_path / "e.tsv"), "columns": "citing=2,cited=1"}
-    assert cited(build(open_release("jsonl", tmp_path / "papers", values)))["7"] == ["10.1/B"]
-
-
 def test_citations_of_other_papers_are_said(tmp_path: Path, build: Build, capsys: pytest.CaptureFixture[str]) -> None:
     write_lines(tmp_path / "papers/a.jsonl", PAPERS)
     (tmp_path / "e.csv").write_text("citing,cited\nx,y\nz,y\n")
@@ -285,11 +273,7 @@ def test_citations_of_other_papers_are_said(tmp_path: Path, build: Build, capsys
         ("a.csv", 'sep=;\npaper_id;title;references;abstract\n1.0;T;"2, 3";NaN\n2;T;;NULL\n3;T;;\n', ["2", "3"]),
         ("a.csv", "# made by us\n\npaper_id,title,references\n1,T,{2|3}\n2,T,NA\n3,T,\n", ["2", "3"]),
         ("a.csv", 'paper_id, title, references\n1, "T, U", "(2.0, 3)"\n2, T,\n3, T,\n', ["2", "3"]),
-        (
-            "a.csv",
-            "paper_id\treferences\ttitle\n1\tarray(['2', nan, '3'], dtype=object)\tT\n2\t\tT\n3\t\tT\n",
-            ["2", "3"],
-        ),
+        ("a.csv", "paper_id\treferences\ttitle\n1\tarray(['2', nan, '3'])\tT\n2\t\tT\n3\t\tT\n", ["2", "3"]),
     ],
 )
 def test_cells_as_tools_write_them(

@@ -73,7 +73,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "neighbours"], "there is no corpus 'demo' in"),
         (["study", "neighbours"], "for the corpus of mdcr demo; give another of English abstracts with --corpus"),
         (["study", "neighbours", "--input", "nowhere"], "the input folder nowhere does not exist"),
-        (["study", "scirepeval"], "mdcr fetch scirepeval"),
+        (["study", "scirepeval"], "hf download allenai/"),
         (["study", "mdcr"], "mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"),
         (["study", "mdcr_eval"], "https://takelab.fer.hr/data/mdcr/mdcr_test"),
         (["study", "facets"], "git clone https://github.com/iesl/CSFCube csfcube"),

@@ -109,7 +109,7 @@ def listing(recipe: Recipe) -> list[dict[str, Any]]:
     return rows
 
 
-NEEDS = "Fetch the published files, mdcr fetch scirepeval, and give their folder with --input"
+NEEDS = "Fetch scirepeval and scirepeval_test, hf download allenai/..., and give their folder with --input"
 
 
 @kit.study("scirepeval", "24 tasks in four formats", Recipe, needs=NEEDS, listing=listing)

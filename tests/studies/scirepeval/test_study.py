@@ -155,7 +155,7 @@ def test_the_listing_names_every_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folder", "arguments", "said"),
     [
-        ("absent", [], "mdcr fetch scirepeval"),
+        ("absent", [], "hf download allenai/"),
         ("", [], "--input"),
         ("in", ["--set", 'tasks=["mesh"]'], "files of task mesh"),
         ("in", ["--set", 'tasks=["drms"]'], "got 'drms'"),
