@@ -100,7 +100,7 @@ class JsonLines(FileRelease):
 
     def papers(self, tally: Tally) -> Iterator[Paper]:
         """Yield the records, those without an id too; mapped columns that no record has are warned of."""
-        never_found = {self.names[name] for name in COLUMNS if self.columns and self.names[name] != name}
+        never_found = {self.names[name] for name in COLUMNS[1:] if self.columns and self.names[name] != name}
         for record in self._all_records(tally):
             if never_found:
                 never_found -= {name for name in never_found if _lookup(record, name) is not None}

@@ -88,9 +88,9 @@ class FileRelease(Release):
         """Yield the papers of one file, those without an id too; count dropped records in ``tally``."""
 
     def identity(self) -> Mapping[str, Any]:
-        """Return the files' checksums and the settings."""
+        """Return the files' checksums and the settings; truncated files are refused."""
         settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in _COMMON_FIELDS}
-        return {"files": fingerprint(self.files(), self.root), **settings}
+        return {"files": fingerprint(self.files(), self.root), "allow_truncated": False, **settings}
 
     def parts(self) -> Sequence[str]:
         """Return the paths of the files below :attr:`root`."""
