@@ -75,8 +75,7 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         label = shown_on(pool.artifact, system_of[artifact.id], tunings)
         stem = folder_name(f"{file_name(label.casefold(), kept='._+-')}-{pool.artifact.manifest.slug}", artifact.id)
         path = folder / f"{stem}.{rankings.FORMATS[options.format]}"
-        header = standards.run_header(artifact, label) if options.format == "ir_metadata" else b""
-        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format, header)
+        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
         yield path
 
 

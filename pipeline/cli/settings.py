@@ -134,7 +134,7 @@ class Export:
     format: str | None = setting(
         None,
         "pool: beir (default), mteb, trec or parquet; "
-        "run: trec (default), trec.gz, ir_metadata, json, json.gz or parquet; "
+        "run: trec (default), trec.gz, json, json.gz or parquet; "
         "scores: csv (default), csv.gz, parquet, mteb or eval_results; "
         "vectors: npy (default) or parquet",
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.exchange import names
 from pipeline.exchange.cells import (
     FRACTION,
     PERCENT,
@@ -21,7 +22,7 @@ from pipeline.exchange.cells import (
     scale_of,
 )
 from pipeline.exchange.markup import Grid
-from pipeline.exchange.names import SUMS, describes, in_our_spelling, is_called, metric_in, sign_of_name
+from pipeline.exchange.names import SUMS, describes, is_called, is_mean, is_metric, metric_in, sign_of_name
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -41,6 +42,7 @@ JUDGED = "judged-"
 """Begins the names of metrics that were estimated from a part of the judgements: values of items may exceed 1."""
 
 METHOD = "Convert the file to a table with the columns system, item, value"
+NAMES = "Add a first column called system, or item if columns are systems"
 
 _QUERY = ("query_id", "query", "qid", "topic", "topic_id", "instance", "example", "sample_id", "doc_id")
 _ROLES = {
@@ -54,6 +56,8 @@ _ROLES = {
 }
 """Names of columns of long tables, preferred first."""
 
+_Roles = dict[str, str | None]
+
 _WORDS = {
     "item": re.compile(
         r"(?i)\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b"
@@ -65,6 +69,7 @@ _WORDS = {
 """Words of the names of columns of items and of systems."""
 
 _DIGITS, _QUERIES = 6, 500
+_LINK, _TAG = (r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"), (r"</?(?:a|b|i|em|strong|sup|sub|span|br)\b[^>]*>", "")
 
 
 class Reading:
@@ -101,8 +106,8 @@ class Reading:
             raise InputError(f"{self.file}: {head} has {numbers.problem}", "Write 1234.5, or leave it out with --items")
 
     def is_named(self, name: str) -> bool:
-        """Return whether an item is chosen by its name alone."""
-        return name.strip() in self.items
+        """Return whether an item is chosen by its name alone, which may have ``?`` for a comma."""
+        return any("*" not in of and is_called(name, of) for of in self.items)
 
     def counts(self, name: str) -> bool:
         """Return whether an item is chosen."""
@@ -140,41 +145,45 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
     if {"query", "query_id", "pool", "ranking"} <= {*frame.columns}:  # our export: draws are by positions, as elsewhere
         position = pl.col("query").cast(pl.String).str.zfill(_DIGITS)
         frame = frame.with_columns(query_id=pl.concat_str(position, pl.col("query_id").fill_null(""), separator=" "))
+    frame = frame.with_columns(pl.selectors.string().str.replace(*_LINK).str.replace_all(*_TAG))
+    numbers = {head: of for head in frame.columns if (of := numbers_of(frame[head]))}
+    found = _roles(frame, numbers)
+    item, value = found["item"] or found["group"], found["value"]
+    facts = {head for role, head in found.items() if head and role != "value"}
+    heads = {head: of for head, of in numbers.items() if head not in facts}
+    metrics = [head for head in heads if not describes(head, of_metrics=True)]
+    if value in heads and item and (found["system"] or found["metric"] or not {*metrics} - {value}):
+        return _melted(frame, {str(value): heads[str(value)]}, found, reading, name=name)
+    if item and (found["system"] or (metrics and all(map(is_metric, metrics)))):
+        reading.leave_out([head for head in heads if head not in metrics], "metrics")
+        return _melted(frame, {head: heads[head] for head in metrics}, found, reading, "metric", name)
+    if (down := _item_down(frame, numbers, found)) is not None:
+        found |= {"item": down, "group": None if found["group"] == down else found["group"]}
+        heads = {head: of for head, of in heads.items() if head != down and not describes(head, sums=True)}
+        reading.leave_out([head for head in frame.columns if head not in {*heads, *facts, down}], "systems")
+        return _melted(frame, heads, found, reading, "system")
+    return _across(frame, numbers, found, reading)
+
+
+def _roles(frame: pl.DataFrame, numbers: Mapping[str, Numbers]) -> _Roles:
+    """Return the column of each role; one of measured numbers has none."""
     names = {re.sub(r"[\s-]+", "_", head.strip().casefold()): head for head in frame.columns}
     found: _Roles = {}
     for role, spellings in _ROLES.items():
         found[role] = next((names[known] for known in spellings if known in names), None)
-        of = numbers_of(frame[found[role]]) if found[role] and role in ("item", "group") else None
+        of = numbers.get(found[role] or "") if role in ("item", "group", "system") else None
         if of and (of.values[~np.isnan(of.values)] % 1 != 0).any():
-            found[role] = None  # a column of values
-    item, value = found["item"] or found["group"], found["value"]
-    of_roles = [head for role, head in found.items() if head and role != "value"]
-    numbers = {head: of for head in frame.columns if head not in of_roles and (of := numbers_of(frame[head]))}
-    others = [head for head in numbers if head != value and not describes(head)]
-    if value in numbers and item and (found["system"] or found["metric"] or not others):
-        values = _melted(frame, {str(value): numbers[str(value)]}, found, reading, name=name)
-    elif found["system"] and item and frame.columns[0] != item:
-        heads = {head: of for head, of in numbers.items() if not describes(head) and not of.problem}
-        reading.leave_out([head for head in numbers if describes(head)], "metrics")
-        values = _melted(frame, heads, found, reading, "metric")
-    elif (item := _item_down(frame, numbers, found)) is not None:
-        found |= {"item": item, "group": None if found["group"] == item else found["group"]}
-        known = {*of_roles, item}
-        heads = {head: of for head, of in numbers.items() if head not in known and not describes(head, sums=True)}
-        reading.leave_out([head for head in frame.columns if head not in {*heads, *known}], "systems")
-        values = _melted(frame, heads, found, reading, "system")
-    else:
-        values = _across(frame, numbers, found, reading)
-    return values.with_columns(pl.col("system").str.replace(r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"))
-
-
-_Roles = dict[str, str | None]
+            found[role] = None
+    item = found["item"] or found["group"]
+    if found["system"] in numbers and item and not found["value"] and frame[item].n_unique() == len(frame):
+        found["system"] = None  # a system that is called Run
+    return found
 
 
 def _melted(
     frame: pl.DataFrame, heads: dict[str, Numbers], found: _Roles, reading: Reading, of_heads: str = "", name: str = ""
 ) -> pl.DataFrame:
-    """Return the values in the columns ``heads``, whose names are what ``of_heads`` says: ``metric`` or ``system``.
+    """Return the values in the columns ``heads``, whose names are what ``of_heads`` says: a role, or nothing.
 
     ``name`` is that of the system in a table without a column of systems.
     """
@@ -183,35 +192,48 @@ def _melted(
     for head, of in heads.items():
         reading.check(head, of)
     roles = found if found["item"] is not None else found | {"item": found["group"], "group": None}
-    filled = {"system": None, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
-    absent = {"system": name}
+    filled = {"system": name, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
     texts = {
-        role: pl.lit(absent.get(role)) if (column := roles[role]) is None else pl.col(column).cast(pl.String)
+        role: pl.lit(None, pl.String) if (column := roles[role]) is None else pl.col(column).cast(pl.String)
         for role in filled
     }
     facts = frame.select(
         pl.coalesce(texts[role], pl.lit(default, pl.String)).alias(role) for role, default in filled.items()
     ).with_columns(pl.col("item").str.strip_chars().str.replace(r"^(\d+)\.0$", "$1"))
+    called = _called(heads, of_heads, reading.file)
     values = pl.concat(
         facts.with_columns(
-            *([pl.lit(head.strip()).alias(of_heads)] if of_heads else []),
+            *(pl.lit(text).alias(role) for role, text in called[head].items()), decides=pl.lit(head),
             value=pl.Series(of.values, nan_to_null=True), percent=pl.Series(of.percent),
         )
         for head, of in heads.items()
     ).drop_nulls("value")  # fmt: skip
-    spelled = {metric: in_our_spelling(metric) for metric in values["metric"].unique()}
+    spelled = {metric: names.in_our_spelling(metric) for metric in values["metric"].unique()}
     values = values.with_columns(pl.col("metric").replace(spelled))
-    sums = [item for item in values["item"].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(item)]
-    sums = [item for item in sums if not reading.is_named(item)]
-    if 0 < len(sums) < values["item"].n_unique():  # such as the last line of many tables
-        reading.leave_out(sums, "items")
-        values = values.filter(~pl.col("item").is_in(sums))
+    summed = "system" if of_heads == "item" else "item"
+    sums = [text for text in values[summed].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(text)]
+    sums = [text for text in sums if not reading.is_named(text)]
+    if 0 < len(sums) < values[summed].n_unique():  # such as the last line of many tables
+        reading.leave_out(sums, f"{summed}s")
+        values = values.filter(~pl.col(summed).is_in(sums))
+    if of_heads == "item":
+        return _scaled(values, reading, by_item=True)
     head = str(roles["item"])
     of_tasks = roles["group"] is None and head.casefold() not in _QUERY
     of_tasks &= of_heads != "system" or bool(_WORDS["item"].search(head))
     by_item = of_tasks and values["item"].n_unique() <= _QUERIES
     decides = pl.when(metric=MAIN).then("item").otherwise("metric") if by_item else pl.col("metric")
     return _scaled(values.with_columns(decides=decides), reading, by_item=by_item)
+
+
+def _called(heads: Iterable[str], of_heads: str, file: str) -> dict[str, dict[str, str]]:
+    """Return what the names of columns say: an item alone, or after or before its metric; else ``of_heads``."""
+    if of_heads != "item":
+        return {head: {of_heads: head.strip()} if of_heads else {} for head in heads}
+    metrics = {head: metric_in(head) for head in heads}
+    if not all(metric for metric, _ in metrics.values()):
+        return {head: {"item": head.strip()} for head in metrics}
+    return {head: {"metric": metric, "item": item or file} for head, (metric, item) in metrics.items()}
 
 
 def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.DataFrame:
@@ -241,7 +263,7 @@ def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.Data
     return scaled.filter(~pl.col("item").is_in(outside)) if outside else scaled
 
 
-def _item_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) -> str | None:
+def _item_down(frame: pl.DataFrame, numbers: Mapping[str, Numbers], found: _Roles) -> str | None:
     """Return the column of items of a wide table with a row an item and a column a system, such as type, task, a, b."""
     first, has_texts = frame.columns[0], len(numbers) < len(frame.columns)
     is_index = first.strip() in ("", "index", "unnamed", "Unnamed: 0") and first in numbers and not has_texts
@@ -250,50 +272,45 @@ def _item_down(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles) 
         before = first.partition("↓")[0]
         named = sorted(named, key=lambda role: max((of.end() for of in _WORDS[role].finditer(before)), default=-1))[-1:]
     is_item = first in (found["item"], found["group"]) or named == ["item"]
-    is_index = is_index and len({*numbers[first].values.tolist()}) == len(frame)
+    is_index = is_index and frame[first].n_unique() == len(frame)
     if found["system"] or is_item or is_index:
         return None if found["system"] else first
     item, is_named = found["item"] or found["group"], any(map(_WORDS["system"].search, frame.columns))
-    return item if item and not is_named and frame[item].n_unique() == len(frame) > frame[first].n_unique() else None
+    key = [item, found["sample"]] if item and found["sample"] else item
+    is_key = frame.select(key).n_unique() == len(frame) and (first in numbers or frame[first].n_unique() < len(frame))
+    return item if item and not is_named and is_key else None
 
 
-def _across(frame: pl.DataFrame, numbers: dict[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
+def _across(frame: pl.DataFrame, numbers: Mapping[str, Numbers], found: _Roles, reading: Reading) -> pl.DataFrame:
     """Return the values of a table with a row a system and a column an item; columns that are no items are named."""
     texts = [head for head in frame.columns if head not in numbers]
     named = (head for head in texts if _WORDS["system"].search(head))
     unique = (head for head in texts if frame[head].n_unique() == len(frame))
     system = found["system"] or next(itertools.chain(named, unique, texts), None)
-    heads = {head: of for head, of in numbers.items() if head != system and reading.counts(head)}
-    left = [head for head in heads if describes(head) and not reading.is_named(head)]
-    heads = {head: of for head, of in heads.items() if head not in left}
+    counts = {head: of for head, of in numbers.items() if head != system and reading.counts(head)}
+    left = [head for head in counts if describes(head) and not reading.is_named(head)]
+    heads = {head: of for head, of in counts.items() if head not in left}
     not_chosen = numbers.keys() - {system, *left} if reading.items else set[str]()
-    others = [head for head in (*texts, *left) if head != system and head not in not_chosen]
-    reading.leave_out([head for head in frame.columns if head in others], "items")
+    reading.leave_out(
+        [head for head in frame.columns if head not in {system, *heads} and head not in not_chosen], "items"
+    )
     for head, of in heads.items():
         reading.check(head, of)
     of_means = mean_of_others(np.stack([of.values for of in heads.values()], axis=1)) if heads else None
     if of_means is not None and not reading.is_named(head := list(heads)[of_means]):
         reading.note(f"{head}: the mean of the other columns")
         del heads[head]
-    if system is None or not heads:
-        raise InputError(
-            f"{reading.file} must have columns system, item, value, or systems and numbers, {_got(frame)}",
-            "Name columns that count with --items" if numbers and system else METHOD,
-        )
-    metrics = {head: metric_in(head) for head in heads}
-    if not all(metric for metric, _ in metrics.values()):
-        metrics = {head: (MAIN, head.strip()) for head in heads}
-    facts = pl.select(system=_named_apart(frame[system], reading), group=pl.lit(""), sample=pl.lit(""))
-    values = pl.concat(
-        facts.with_columns(
-            family=pl.lit(None, pl.String), metric=pl.lit(metrics[head][0]), decides=pl.lit(head),
-            item=pl.lit(metrics[head][1] or reading.file), value=pl.Series(of.values, nan_to_null=True),
-            percent=pl.Series(of.percent),
-        )
-        for head, of in heads.items()
-    )  # fmt: skip
-    values = values.drop_nulls(["system", "value"]).filter(~pl.col("system").str.contains(f"^{SUMS.pattern}$"))
-    return _scaled(values, reading, by_item=True)
+    if system is None:
+        what = "names of its rows beside numbers" if numbers else "columns system, item, value, or systems and numbers"
+        raise InputError(f"{reading.file} must have {what}, {_got(frame)}", NAMES if numbers else METHOD)
+    if not heads:
+        means = ",".join(head.replace(",", "?") for head in left if is_mean(head))
+        what = f"{reading.file} must have columns of items, got {', '.join(numbers) or 'no numbers'}"
+        raise InputError(what, f"Name columns that count, as in --items='{means}'" if "," in means else METHOD)
+    if not system.strip():
+        reading.note("the column without a name has systems; call it item if its texts are items")
+    frame = frame.with_columns(_named_apart(frame[system], reading).alias(system))
+    return _melted(frame, heads, dict.fromkeys(_ROLES) | {"system": system}, reading, "item")
 
 
 def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:

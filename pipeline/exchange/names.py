@@ -9,10 +9,11 @@ from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
 
 _ERRORS = re.compile(
-    r"(?i)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse)([\W_].*)?|.*[↓⬇].*"
+    r"(?i)(?!neg)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse|(log)?loss|nll|brier"
+    r"|latency)([\W_].*)?|.*[↓⬇].*"
 )
 _GAINS = re.compile(
-    r"(?i)(.*[\W_])?(acc|accuracy|f1|em|map|mrr|ndcg\w*|recall\w*|precision|bleu|rouge\w*|consisten\w*|correct\w*|answer\w*"
+    r"(?i)(.*[\W_])?(acc|accuracy|auc|f1|em|map|mrr|ndcg\w*|recall\w*|precision|bleu|rouge\w*|consisten\w*|correct\w*|answer\w*"
     r"|success|win|pass@?\d*)([\W_].*)?|.*[↑⬆].*"
 )
 
@@ -25,14 +26,21 @@ _NO_ITEM = [
     re.compile(f"(?i){pattern}")
     for pattern in (
         r"(.*[\W_])?(rank(ing)?|avg|average|mean|overall|size|param(eter)?s?|std(err|ev|dev)?|ci|n_?samples|memory|vram|gpus?"
+        r"|standard[\W_](error|deviation)"
         r"|co2|co₂|carbon|emissions?|latency|throughput|rtfx?|qps|flops|votes|battles|likes|downloads|prices?)([\W_].*)?",
         r"(.*[\W_])?(time|date|days|year|costs?|lengths?|n?tokens|version|counts?|samples|epochs?|layers|dim(ension)?s?"
         r"|window|seconds|secs|speed|ram|energy|kwh|index|position|margin|seed|shots?|id)\W*(\([^)]*\)\W*)?",
-        r"#|n|no\.?|nr\.?|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|(.*[\W_])?num_\w+|.*±.*",
+        r"#|n|no\.?|nr\.?|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|n_\w+|(.*[\W_])?num_\w+|.*±.*",
         r".*[\[(](b|m|k|gb|mb|gib|mib|kg|s|ms|h|\$|€|usd|words?)[\])]\W*",
     )
 ]
 """Columns of leaderboards that sum up the others or describe the system, by a word of their names, and its place."""
+
+_MEAN = re.compile(r"(?i)(^|[\W_])(mean|avg|average)(?=$|[\W_])")
+_OF_METRICS = re.compile(
+    r"(?i)train(ing)?|test|val(id(ation)?)?|dev|macro|micro|weighted|balanced|top|score|rate|mean|avg|roc|pr|log|neg|\d*"
+)
+"""Words of names of metrics beside the metric."""
 
 _OF_TOOLS = re.compile(
     r"(num|gm|set|iprec|relstring|bpref|R[pP]rec|infAP|AP|RR|nDCG|P|R|RBP|ERR|Judged|SetF|Success)\w*([@(].*)?"
@@ -77,9 +85,24 @@ def metric_in(head: str) -> tuple[str, str]:
     return "", head
 
 
-def describes(head: str, *, sums: bool = False) -> bool:
-    """Return whether the name of a column says that it describes the system, or sums up others."""
-    name = head.strip()
+def is_metric(head: str) -> bool:
+    """Return whether the words of a name are those of a metric, such as ``test_accuracy``."""
+    words = re.split(r"[\W_]+", head.strip())
+    signs = [sign_of_name(word) for word in words if not _OF_METRICS.fullmatch(word)]
+    return bool(measure_name(head.strip())) or (any(signs) and all(signs))
+
+
+def is_mean(head: str) -> bool:
+    """Return whether a name says that a column has means."""
+    return bool(_MEAN.search(head))
+
+
+def describes(head: str, *, sums: bool = False, of_metrics: bool = False) -> bool:
+    """Return whether the name of a column says that it describes the system, or sums up others.
+
+    ``sums``: of columns of systems. ``of_metrics``: a mean of a metric is a metric, as over repetitions.
+    """
+    name = _MEAN.sub("", head).strip(" _-") if of_metrics else head.strip()
     if sums:
         return bool(re.fullmatch(r"(?i)(#|index|unnamed.*|no\.?|rank)?", name))
     return not name or any(pattern.fullmatch(name) for pattern in _NO_ITEM)

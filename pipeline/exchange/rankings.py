@@ -6,7 +6,6 @@ float64 scores that decrease within a tie by the smallest step. Rounded to float
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from pipeline.measure.inputs import column
 ScoresByQuery = dict[str, dict[str, float]]
 """Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
-FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")} | {"ir_metadata": "trec"}
-"""File name ending of each format of a ranking; ``ir_metadata`` is TREC with a header, and ranx reads ``json``."""
+FORMATS = {name: name for name in ("trec", "trec.gz", "json", "json.gz", "parquet")}
+"""File name ending of each format of a ranking; ranx reads ``json``."""
 
 
 def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
@@ -52,15 +51,13 @@ def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
     return ranx.Run.from_dict(run, name=name)
 
 
-def write_ranking(
-    path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec", header: bytes = b""
-) -> None:
+def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec") -> None:
     """Write a ranking atomically in one of :data:`FORMATS`; a path that ends in ``.gz`` is compressed.
 
-    ``tag`` is the name of the run in a TREC file, which ``header`` begins.
+    ``tag`` is the name of the run in a TREC file.
     """
-    if output.startswith(("trec", "ir_")):
-        trec.write(path, itertools.chain([header] if header else [], trec.run_lines(ranking, pool, tag)))
+    if output.startswith("trec"):
+        trec.write(path, trec.run_lines(ranking, pool, tag))
     elif output.startswith("json"):
         trec.write(path, [msgspec.json.encode(run_dict(ranking, pool))])
     else:

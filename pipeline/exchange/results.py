@@ -74,6 +74,7 @@ class _Reader:
         self.frames, self.of_mteb, self.kinds = list[pl.DataFrame](), list[Row](), Counter[str]()
         self.runs, self.judgements = list[Run](), dict[Path, Collection[str]]()
         self.nested, self.skipped, self.read = list[tuple[Path, Mapping[str, Any]]](), list[str](), list[Path]()
+        self.errors = list[MdcrError]()
 
     def take(self, path: Path, given: Sequence[Path], *, is_qrels: bool) -> None:
         """Read a file; one that is no result is named."""
@@ -84,14 +85,19 @@ class _Reader:
             self.kinds[kind] += bool(kind)
             self.read.append(path)
         except MdcrError as error:
-            self.skip(path, error.what.replace(str(path), "it"))
+            self.fail(path, error)
         except _UNKNOWN as error:
             reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0][:90]}"
-            self.skip(path, f"it is no file of results that is known ({reason})")
+            self.fail(path, InputError(f"{path} is no file of results that is known ({reason})", METHOD))
 
     def skip(self, path: Path, reason: str) -> None:
         """Name what is left out."""
         self.skipped.append(f"{_shown(path)}: {reason}")
+
+    def fail(self, path: Path, error: MdcrError) -> None:
+        """Name a file that cannot be read."""
+        self.errors.append(error)
+        self.skip(path, error.what.replace(str(path), "it").replace(path.name, "it"))
 
     def _qrels(self, path: Path) -> str:
         self.judgements[path] = {query for _, (query, _), _ in read_judgements(path)}
@@ -246,7 +252,7 @@ class _Reader:
                     self.frames.append(of_table(_of_records(records), self._reading(path), name_of(path)))
                     self.kinds["table {system: {item: value}}"] += 1
             except MdcrError as error:
-                self.skip(path, error.what.replace(str(path), "it"))
+                self.fail(path, error)
 
 
 def read_results(
@@ -285,6 +291,7 @@ def read_results(
         try:
             paired.append(judged(run, reader.judgements, folder))
         except MdcrError as error:
+            reader.errors.append(error)
             reader.skip(run.path, f"{error.what}. {error.remedy}")
     of_mteb = _one_revision(framed(reader.of_mteb), reader.skipped)
     values = pl.concat([pl.DataFrame(schema=VALUES), of_mteb, *reader.frames])
@@ -292,6 +299,8 @@ def read_results(
     if unnamed := unnamed - len(values):
         reader.skipped.append(f"{unnamed:,} values: they lack the name of a system or an item")
     if values.is_empty() and not paired:
+        if len(reader.errors) == 1:
+            raise reader.errors[0]
         reasons = f" ({'; '.join(reader.skipped[:3])})" if reader.skipped else ""
         raise InputError(f"{', '.join(map(_shown, paths))} must hold results, got none that is known{reasons}", METHOD)
     return Found(values, paired, reader.kinds, reader.skipped, reader.read)

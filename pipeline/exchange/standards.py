@@ -1,8 +1,7 @@
-"""Export in formats that the field has agreed on: ``.eval_results`` of Hugging Face, and ir_metadata."""
+"""Export of scores for model cards of the hub: ``.eval_results`` of Hugging Face."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +11,6 @@ import polars as pl
 import yaml
 
 from pipeline.core import files
-from pipeline.core.artifact import Artifact
 from pipeline.core.config import counted, file_name
 from pipeline.measure.design import Design, estimate
 
@@ -48,20 +46,3 @@ def _eval_result(row: dict[str, Any]) -> dict[str, Any]:
     notes = f"{row['measure']} in percent over {counted(row['items'], 'query')}{interval}; {made}"
     task = file_name(f"{row['pool']}-{row['measure']}", kept="._-")
     return {"dataset": {"id": row["corpus"], "task_id": task}, "value": 100 * row["value"], "notes": notes}
-
-
-def run_header(ranking: Artifact, tag: str) -> bytes:
-    """Return the header of ir_metadata 0.1 (Breuer et al. 2022) of a TREC run, as comments."""
-    manifest = ranking.manifest
-    record, packages = manifest.provenance, manifest.provenance.get("packages", {})
-    content = {
-        "schema-version": 0.1,
-        "run-version": 1.0,
-        "tag": tag,
-        "platform": {"software": {"libraries": {"python": [f"{name}=={of}" for name, of in packages.items()]}}},
-        "implementation": {"source": {"lang": ["Python"], "commit": record.get("code")}},
-        "method": {"automatic": True, "retrieval": [{"name": tag, **manifest.config}]},
-        "data": {"test collection": {"name": manifest.inputs.get("pool", "")}},
-    }
-    text = yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False, width=1000)
-    return "".join(f"# {line}\n" for line in ["ir_metadata.start", *text.splitlines(), "ir_metadata.end"]).encode()

@@ -20,7 +20,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import queries_needed
-from pipeline.measure.permutation import EXACT_QUERIES
 from pipeline.measure.ranks import letters, pairs_and_bounds, ranks, ranks_with_ends
 from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, by_unit, holm
 
@@ -44,9 +43,6 @@ _TRIALS = 500
 _SIMULATED = 20_000
 """Maximum number of items of a simulated experiment."""
 
-_SAMPLES = (1, 2, 4)
-"""Numbers of samples of an item that a plan compares."""
-
 
 @dataclass(frozen=True, eq=False)
 class Board:
@@ -56,7 +52,6 @@ class Board:
         systems: names.
         items: columns ``item``, ``group``, ``unit``, in the order of ``values``.
         values: fractions, float64 ``[systems, items]``.
-        noise: variance of each value from the draw of its samples, likewise; NaN for one sample.
         samples: mean number of samples of a value.
         estimates: columns :data:`pipeline.measure.design.ESTIMATE` and, against the first system,
             :data:`pipeline.measure.design.DIFFERENCE`, a row a system.
@@ -64,20 +59,20 @@ class Board:
         p_values: corrected p-values of all pairs, float64 ``[systems, systems]``.
         sign: 1 if higher is better, else -1.
         correction: a key of :data:`CORRECTIONS`.
-        bounded: number of p-values that are bounds (:func:`pipeline.measure.ranks.all_pairs`).
+        bounded: which p-values of pairs are bounds (:func:`pipeline.measure.ranks.all_pairs`), bool
+            ``[systems, systems]``; None if none is of drawn patterns.
     """
 
     systems: Sequence[str]
     items: pl.DataFrame
     values: Floats
-    noise: Floats
     samples: float
     estimates: pl.DataFrame
     mean_ranks: pl.DataFrame
     p_values: Floats
     sign: int
     correction: str
-    bounded: int
+    bounded: npt.NDArray[np.bool_] | None
 
     @cached_property
     def weights(self) -> Floats:
@@ -117,14 +112,16 @@ class Board:
         if self.least_p >= ALPHA:
             units = "1 unit" if self.units == 1 else f"{self.units:,} units"
             yield f"{units} cannot show any difference: the least corrected p-value is {self.least_p:.2g}."
-        if self.bounded:
+        if self.bounded is None:
+            return
+        if self.bounded.any():
             yield (
-                f"{self.bounded:,} of {self.pairs:,} p-values are Chernoff bounds, never below the value of all sign "
-                "patterns, as permutations of so many pairs are too few for values so small. Intervals of ranks may be "
-                "wider than they need be, never narrower."
+                f"{self.bounded.sum():,} of {self.pairs:,} p-values are Chernoff bounds, never below the value of all "
+                "sign patterns, as permutations of so many pairs are too few for values so small. Intervals of ranks "
+                "may be wider than they need be, never narrower."
             )
-        near = np.abs(np.log(np.maximum(self.p_values[np.triu_indices(len(self.systems), 1)], 1e-300) / ALPHA)) < _NEAR
-        if near.any() and self.units > EXACT_QUERIES:
+        near = np.triu(np.abs(np.log(np.maximum(self.p_values, 1e-300) / ALPHA)) < _NEAR, 1) & ~self.bounded
+        if near.any():
             yield f"{near.sum():,} of {self.pairs:,} corrected p-values are within a third of {ALPHA:g}: " + (
                 "whether these pairs share a letter depends on the draw of sign patterns (the seed)."
             )
@@ -193,31 +190,9 @@ def board(
         sign: 1 if higher is better, else -1.
 
     Raises:
-        InputError: fewer than two systems, or fewer than two items that all have.
+        InputError: as :func:`shared`.
     """
-    index = ["group", "item", "unit"]
-    cells = values.group_by("system", *index, maintain_order=True).agg(
-        pl.mean("value"), noise=pl.col("value").var() / pl.len(), samples=pl.len()
-    )
-    table, noises = (cells.sort("group", "item").pivot("system", index=index, values=of) for of in ("value", "noise"))
-    names = table.columns[3:]
-    matrix, noise = (of[:, 3:].to_numpy().T.astype(np.float64) for of in (table, noises))
-    if len(names) < 2:
-        raise InputError(f"two systems or more must be compared, got {', '.join(names) or 'none'}", "Give more results")
-    if missing == "impute":
-        matrix = _imputed(matrix, names)
-    kept = ~np.isnan(matrix).any(axis=0)
-    if kept.sum() < 2:
-        raise InputError(
-            f"two items or more must have values of all {len(names)} systems, got {kept.sum()} of {len(kept)}",
-            _sharing(~np.isnan(matrix), names),
-        )
-    items, matrix = table[:, :3].filter(kept), np.ascontiguousarray(matrix[:, kept])
-    if items["unit"].n_unique() < 2:
-        raise InputError(
-            f"items must be of two families or more, got {len(items)} of {items['unit'][0]!r} alone",
-            "Write --family=none to resample each item",
-        )
+    names, items, matrix, samples = shared(values, missing)
     by_families = items["unit"].n_unique() < len(items)
     design = Design(row=("system",), group="group", item="item", unit="unit" if by_families else None)
 
@@ -228,25 +203,40 @@ def board(
     found = estimated(matrix, names).sort(-sign * pl.col("value"), "system")
     best = found["system"].to_list()
     order = [names.index(name) for name in best]
-    matrix, noise = np.ascontiguousarray(matrix[order]), noise[order][:, kept]
+    matrix = np.ascontiguousarray(matrix[order])
     mean_ranks = estimated(ranks(sign * matrix), best)
     weighted = matrix * items.select(pl.len() / (pl.len().over("group") * pl.col("group").n_unique())).to_numpy().T
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"
     flipped = by_unit({name: weighted}, {name: items["unit"].to_list()})[0][0]
     pairs, bounded = pairs_and_bounds(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
-    against, samples = estimated(matrix, best, (best[0],)), float(cells["samples"].mean())
-    return Board(best, items, matrix, noise, samples, against, mean_ranks, pairs, sign, correction, bounded)
+    against = estimated(matrix, best, (best[0],))
+    return Board(best, items, matrix, samples, against, mean_ranks, pairs, sign, correction, bounded)
 
 
-def _sharing(known: npt.NDArray[np.bool_], names: Sequence[str]) -> str:
-    """Return a remedy that works: systems that share most values; ``known`` is bool ``[systems, items]``."""
-    blocks = [known[:, known[system]].all(axis=1) for system in range(len(names)) if known[system].sum() > 1]
-    most = max(blocks, key=lambda block: (block.sum() > 1, known[block].all(axis=0).sum() * block.sum()), default=None)
-    if most is None or most.sum() < 2:
-        return "Give results of more items"
-    chosen = ",".join(names[system].replace(",", "?") for system in np.flatnonzero(most).tolist())
-    return f"Choose systems that share items, such as --systems='{chosen}'"
+def shared(values: pl.DataFrame, missing: str) -> tuple[list[str], pl.DataFrame, Floats, float]:
+    """Return systems and what all have: items, values, and the mean samples of a value (:class:`Board`).
+
+    Raises:
+        InputError: fewer than two systems, or fewer than two items that all have.
+    """
+    index = ["group", "item", "unit"]
+    cells = values.group_by("system", *index, maintain_order=True).agg(pl.mean("value"), samples=pl.len())
+    table = cells.sort("group", "item").pivot("system", index=index, values="value")
+    names, matrix = table.columns[3:], table[:, 3:].to_numpy().T.astype(np.float64)
+    if len(names) < 2:
+        raise InputError(f"two systems or more must be compared, got {', '.join(names) or 'none'}", "Give more results")
+    if missing == "impute":
+        matrix = _imputed(matrix, names)
+    kept = ~np.isnan(matrix).any(axis=0)
+    if kept.sum() < 2:
+        what = f"two items or more must have values of all {len(names)} systems, got {kept.sum()} of {len(kept)}"
+        raise InputError(what, "Give results of more items")
+    items = table[:, :3].filter(kept)
+    if items["unit"].n_unique() < 2:
+        what = f"items must be of two families or more, got {len(items)} of {items['unit'][0]!r} alone"
+        raise InputError(what, "Give results of other families")
+    return names, items, np.ascontiguousarray(matrix[:, kept]), float(cells["samples"].mean())
 
 
 def _imputed(matrix: Floats, names: Sequence[str]) -> Floats:
@@ -274,8 +264,7 @@ def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
     """Return what shows a mean difference between systems like those of a pilot: of the median and the widest pair.
 
     The level is that of the first step of Holm's correction over all pairs. Simulated experiments draw the pilot's
-    differences, shifted to the mean that is planned for, or to 0. If the pilot has several samples of an item, the
-    variance between items is told from that between samples, and there is a row for each of some numbers of samples.
+    differences, shifted to the mean that is planned for, or to 0.
 
     Args:
         pilot: the pilot, with values from -1 to 1.
@@ -283,8 +272,8 @@ def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
         seed: the user's seed.
 
     Returns:
-        ``pair``; ``samples`` (repeats) of each item, drawn anew for each; ``deviation`` of its differences between
-        items; ``needed``, the items that show the difference with power .8; ``power``, the share of simulated
+        ``pair``; ``deviation`` of its differences; ``needed``, the items that show the difference with power .8;
+        ``power``, the share of simulated
         experiments with so many items whose test is significant; ``stopped`` and ``stopped_most``, the median and the
         90% point of the items after which a sequential test stops; ``false``, the share of sequential tests that stop
         where there is no difference. The last four are NaN if there are too many items to simulate.
@@ -293,35 +282,26 @@ def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
     scale = pilot.weights * pilot.values.shape[1]
     differences = (pilot.values[first] - pilot.values[second]) * scale
     deviations = differences.std(axis=1, ddof=1)
-    noises = np.nan_to_num((pilot.noise[first] + pilot.noise[second]) * scale**2).mean(axis=1)
     order = np.argsort(deviations, kind="stable")
     rows = {"first and second": 0, "median pair": int(order[(len(order) - 1) // 2]), "widest pair": int(order[-1])}
-    planned = []
-    for name, row in rows.items():
-        centred, noise = differences[row] - differences[row].mean(), noises[row]
-        if noise:  # what remains of the variance is that between items
-            centred *= math.sqrt(max(1 - noise / centred.var(ddof=1), 0))
-        for samples in _SAMPLES if noises.any() else (1,):
-            spread = noise * pilot.samples / samples
-            planned.append(_planned(name, samples, centred, spread, difference, ALPHA / pilot.pairs, seed))
-    names = ["pair", "samples", "deviation", "needed", "power", "stopped", "stopped_most", "false"]
+    planned = [
+        _planned(name, differences[row] - differences[row].mean(), difference, ALPHA / pilot.pairs, seed)
+        for name, row in rows.items()
+    ]
+    names = ["pair", "deviation", "needed", "power", "stopped", "stopped_most", "false"]
     return pl.DataFrame(planned, names, orient="row")
 
 
-def _planned(
-    pair: str, samples: int, centred: Floats, noise: float, target: float, level: float, seed: int
-) -> tuple[object, ...]:  # fmt: skip
-    """Return what a pair needs, from the centred differences of items, to which samples add the variance ``noise``."""
+def _planned(pair: str, centred: Floats, target: float, level: float, seed: int) -> tuple[object, ...]:
+    """Return what a pair needs, from the centred differences of items."""
     from scipy.special import stdtr
 
-    variance = float(centred.var(ddof=1)) + noise
+    variance = float(centred.var(ddof=1))
     needed = max(2, math.ceil(queries_needed(variance, target, level)))
     power, stops, false = 0, [], 0
-    random, longest = generator(seed, "plan", pair), _LONGEST * needed * samples
+    random, longest = generator(seed, "plan", pair), _LONGEST * needed
     for _ in range(_TRIALS if needed <= _SIMULATED else 0):
         drawn = random.choice(centred, longest)
-        if noise:
-            drawn += random.normal(0, math.sqrt(noise), longest)
         sample = drawn[:needed] + target
         spread = sample.std(ddof=1)
         power += spread == 0 or 2 * stdtr(needed - 1, -abs(sample.mean()) / spread * math.sqrt(needed)) < level
@@ -333,10 +313,10 @@ def _planned(
             else:
                 false += bool(apart.any())
     if not stops:
-        return pair, samples, math.sqrt(variance), needed, *[math.nan] * 4
+        return pair, math.sqrt(variance), needed, *[math.nan] * 4
     median, most = np.quantile(stops, [0.5, 0.9], method="higher")
     rates = power / _TRIALS, float(median), float(most), false / _TRIALS
-    return pair, samples, math.sqrt(variance), needed, *rates
+    return pair, math.sqrt(variance), needed, *rates
 
 
 def confidence_sequence(differences: Floats, alpha: float = ALPHA) -> tuple[Floats, Floats]:

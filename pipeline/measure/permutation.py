@@ -23,7 +23,10 @@ _MANY = 10
 _NEWTON_STEPS = 12
 
 EXACT_QUERIES = 13
-"""Maximum queries for which all 2**queries sign patterns are enumerated instead of drawn."""
+"""Maximum queries for which all 2**queries sign patterns of a test are enumerated instead of drawn."""
+
+EXACT_UNITS = 18
+"""The same for the pairs of a board, which share the patterns."""
 
 
 def paired_permutation(
@@ -70,6 +73,7 @@ def pair_p_values(
     seed: int,
     item: object,
     permutations: int,
+    most: int = EXACT_QUERIES,
 ) -> tuple[Floats, npt.NDArray[np.intp] | None]:
     """Return p-values of pairs of rows, float64 ``[pairs]``, and the pairs that no drawn pattern reaches.
 
@@ -82,20 +86,21 @@ def pair_p_values(
         seed: the user's seed.
         item: name of the set of queries (a field).
         permutations: number of drawn patterns; the second result is None if all are tried.
+        most: maximum queries for which all are tried.
     """
     totals, sizes = values.sum(axis=1), np.abs(values).sum(axis=1)
     # Patterns that give the observed sum by another order of additions must count as equal to it.
     threshold = np.abs(totals[first] - totals[second]) - 1e-12 * (sizes[first] + sizes[second])
     extreme = np.zeros(len(first), np.int64)
     ends = np.searchsorted(first, np.arange(len(values) + 1))
-    exact = is_exact(values.shape[1], permutations)
-    for flipped in _sign_patterns(values.shape[1], permutations, seed, item):
+    exact = is_exact(values.shape[1], permutations, most)
+    for flipped in _sign_patterns(values.shape[1], permutations, seed, item, exact=exact):
         sums = totals[:, None] - 2 * (values @ flipped.T)
         for row, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             reached = np.abs(sums[row] - sums[second[start:end]]) >= threshold[start:end, None]
             extreme[start:end] += np.count_nonzero(reached, axis=1)
     if exact:
-        return extreme / 2 ** values.shape[1], None
+        return extreme / 2 ** (values.shape[1] - 1), None
     return (extreme + 1) / (permutations + 1), np.flatnonzero(extreme == 0)
 
 
@@ -116,9 +121,9 @@ def least_p_value(queries: int, permutations: int) -> float:
     return exact if is_exact(queries, permutations) else max(exact, 1 / (permutations + 1))
 
 
-def is_exact(queries: int, permutations: int) -> bool:
-    """Return whether all sign patterns of ``queries`` are tried, as they are up to 13 queries, instead of drawn."""
-    return queries <= EXACT_QUERIES and 2**queries <= permutations
+def is_exact(queries: int, permutations: int, most: int = EXACT_QUERIES) -> bool:
+    """Return whether all sign patterns of ``queries`` are tried, as they are up to ``most``, instead of drawn."""
+    return queries <= most and 2**queries <= permutations
 
 
 def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
@@ -131,11 +136,15 @@ def patterns_text(numbers: Iterable[int], permutations: int, seed: int) -> str:
     return "; ".join(drawn + [f"all {tried} sign patterns"] * bool(tried))
 
 
-def _sign_patterns(queries: int, permutations: int, seed: int, item: object) -> Iterator[Floats]:
-    """Yield blocks of sign patterns, float64 ``[patterns, queries]``, 1 for flipped signs."""
+def _sign_patterns(queries: int, permutations: int, seed: int, item: object, *, exact: bool) -> Iterator[Floats]:
+    """Yield blocks of sign patterns, float64 ``[patterns, queries]``, 1 for flipped signs.
+
+    ``exact``: all that leave the last sign, since the opposite of a pattern gives a sum of the same size.
+    """
     require_queries(queries, permutations)
-    if is_exact(queries, permutations):
-        yield (np.arange(2**queries)[:, None] >> np.arange(queries) & 1).astype(np.float64)
+    if exact:
+        for block in blocks(2 ** (queries - 1), queries):
+            yield (np.arange(block.start, block.stop)[:, None] >> np.arange(queries) & 1).astype(np.float64)
         return
     random, width = generator(seed, "permutation", item), -(-queries // 8)
     for block in blocks(permutations, queries):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.measure.permutation import PERMUTATIONS, pair_p_values, tail_bound
+from pipeline.measure.permutation import EXACT_UNITS, PERMUTATIONS, pair_p_values, tail_bound
 from pipeline.measure.resampling import Floats
 from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, interval_kind
 
@@ -52,9 +52,10 @@ def ranks_with_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> Floats:
 def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable[[Floats], Floats] = holm) -> Floats:
     """Return p-values of pairs by paired permutation with Holm's correction, float64 ``[systems, systems]``.
 
-    All pairs share the flips of :func:`pipeline.measure.permutation.pair_p_values`. The diagonal is 1. If there are too
-    many pairs for the permutations that Holm's correction needs, pairs that no drawn one reaches have the bound of
-    :func:`pipeline.measure.permutation.tail_bound` where that is less; it is never below the p-value of all patterns.
+    All pairs share the flips of :func:`pipeline.measure.permutation.pair_p_values`; up to 18 queries, all patterns are
+    tried. The diagonal is 1. If there are too many pairs for the drawn patterns that Holm's correction needs, pairs
+    that none of them reaches have the bound of :func:`pipeline.measure.permutation.tail_bound` where that is less; it
+    is never below the p-value of all patterns.
 
     Args:
         values: values of queries, or of units that are flipped together, float64 ``[systems, queries]``.
@@ -67,16 +68,18 @@ def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable
 
 def pairs_and_bounds(
     values: Floats, *, seed: int, item: object, correct: Callable[[Floats], Floats]
-) -> tuple[Floats, int]:
-    """Return the p-values of :func:`all_pairs`, and how many of them come from bounds."""
-    systems, bounded = len(values), 0
+) -> tuple[Floats, npt.NDArray[np.bool_] | None]:
+    """Return the p-values of :func:`all_pairs`, and which of them are bounds, likewise; None if no pattern is drawn."""
+    systems, units = values.shape
     first, second = np.triu_indices(systems, 1)
     needed = _TAIL * len(first)
     permutations = max(PERMUTATIONS, needed) if needed <= _MOST else PERMUTATIONS
-    p_values, rare = pair_p_values(values, first, second, seed, item, permutations)
-    if needed > _MOST and rare is not None:
+    permutations = 2**units if units <= EXACT_UNITS else permutations
+    p_values, rare = pair_p_values(values, first, second, seed, item, permutations, EXACT_UNITS)
+    bounded = None if rare is None else np.zeros((systems, systems), bool)
+    if bounded is not None and rare is not None and needed > _MOST:
         bounds = tail_bound(values, first[rare], second[rare])
-        bounded = int((bounds < p_values[rare]).sum())
+        bounded[first[rare], second[rare]] = bounds < p_values[rare]
         p_values[rare] = np.minimum(p_values[rare], bounds)
     adjusted = np.ones((systems, systems))
     adjusted[first, second] = correct(p_values)

@@ -13,7 +13,6 @@ from huggingface_hub import parse_eval_result_entries
 
 from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
-from pipeline.exchange.entries import read_entries
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
@@ -127,13 +126,3 @@ def test_formats_of_the_field_are_read_back(root: Path, out: Path, tmp_path: Pat
         found = {entry.task_id.rpartition("-")[2]: entry.value for entry in entries}
         assert found["map"] == pytest.approx(100 * shown[path.parts[-3], "map"])
         assert all("95% interval" in str(entry.notes) for entry in entries)
-    command = ("export", "run", *POOL, "--model", "bm25", *words[2:], "ir_metadata")
-    run = Path(mdcr_json(root, *command)["exported"][0])
-    comments = [line for line in run.read_text().splitlines() if line.startswith("#")]
-    assert (comments[0], comments[-1]) == ("# ir_metadata.start", "# ir_metadata.end")
-    header = yaml.safe_load("\n".join(line.removeprefix("# ") for line in comments[1:-1]))
-    assert {"platform", "implementation", "method", "data"} <= header.keys()
-    assert header["tag"] == "bm25"
-    plain, annotated = read_entries(run_of(out, "bm25", "trec")), read_entries(run)
-    assert (plain.queries, plain.documents) == (annotated.queries, annotated.documents)
-    assert plain.scores.tolist() == annotated.scores.tolist()

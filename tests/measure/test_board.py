@@ -137,23 +137,6 @@ def test_a_plan_needs_the_items_that_its_simulation_shows() -> None:
     assert math.isfinite(plan(pilot, 0.1, 13)["stopped"][0])
 
 
-def test_a_plan_tells_samples_from_items() -> None:
-    """Of a pair whose differences have the variance 2 * 0.05**2 between items, and 2 * 0.2**2 between samples."""
-    random, samples = np.random.default_rng(19), 4
-    items = 0.5 + random.normal(0, 0.05, (2, 400, 1))
-    values = np.clip(items + random.normal(0, 0.2, (2, 400, samples)), 0, 1)
-    pilot = board(pl.concat([tall(values[:, :, sample]) for sample in range(samples)]), seed=13)
-    assert pilot.samples == samples
-    assert pilot.values == pytest.approx(values.mean(axis=2)[[0, 1] if pilot.systems[0] == "s0" else [1, 0]])
-    rows = plan(pilot, 0.05, 13).filter(pair="first and second").rows(named=True)
-    assert [row["samples"] for row in rows] == [1, 2, 4]
-    for row in rows:
-        expected = 2 * 0.05**2 + 2 * 0.2**2 / row["samples"]
-        assert row["deviation"] ** 2 == pytest.approx(expected, rel=0.15)
-        assert 0.7 <= row["power"] <= 0.9
-        assert row["false"] <= 0.05
-
-
 def test_a_plan_that_cannot_be_simulated_says_what_it_needs() -> None:
     values = np.random.default_rng(19).random((2, 30))
     planned = plan(board(tall(values), seed=13), 1e-6, 13)

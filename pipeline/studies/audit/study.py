@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
+import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
@@ -17,6 +23,7 @@ _PARTS = "CQADupstack"
 _SHOWN, _LETTERS, _LISTED = 20, 12, 300
 MOST_POINTS = 100
 _DEFAULT = "ndcg@10"
+_REMEDIES, _LONGEST, _FEW, _TURNED = 3, 500, 7, -0.9
 _READ_AS = {
     FRACTION: "Percent, of values that were read as fractions",
     PERCENT: "Percent, as the values were read",
@@ -37,18 +44,18 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         raise InputError("an audit must have results, got none", "Name files or folders, as in mdcr audit RESULTS/")
     if recipe.plan and not 0 < recipe.plan <= MOST_POINTS:
         raise InputError(f"--plan must be a difference above 0, up to 100 points, got {recipe.plan:g}", "Give 1.0")
-    paths, memory = [Path(text).expanduser() for text in recipe.results], workspace.runner.resources.memory
-    metric, rates = kit.in_our_spelling(recipe.metric), recipe.lower_is_better
-    found = kit.read_results(paths, recipe.qrels, metric, recipe.items, memory, rates=rates)
-    every, metric = _of_metric(found, metric)
-    chosen = _chosen(every, recipe)
-    sign = _sign(chosen, metric, lower=recipe.lower_is_better)
-    chosen, scale = _scaled(chosen, recipe.scale)
-    values = _levelled(chosen, recipe.family)
+    memory = workspace.runner.resources.memory
+    found = _found(recipe, memory)
+    try:
+        values, metric, scale, sign = _settled(found, recipe)
+    except InputError as error:
+        remedies = [*itertools.islice(_remedies(found.values, recipe, memory), _REMEDIES)]
+        raise InputError(error.what, f"Write {', or '.join(remedies)}" if remedies else error.remedy) from None
     made = kit.board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
     standing, cells = made.standing(), values.select("system", "group", "item").unique(maintain_order=True)
     factor = 1 if scale == POINTS else 100
-    notes = [*_notes(made, found, cells, metric, scale, recipe), *made.remarks()]
+    doubts = _doubts(made, found, values, metric) if sign > 0 else ()
+    notes = [*doubts, *_notes(made, found, cells, metric, scale, recipe), *made.remarks()]
     tables = [_standing(standing, notes, factor), *_of_items(made, factor)]
     if recipe.plan and scale == POINTS:
         raise InputError("--plan must be of values with a range, fractions or percent, got others", "Leave it out")
@@ -69,6 +76,44 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     )  # fmt: skip
 
 
+def _found(recipe: Recipe, memory: int) -> kit.Found:
+    paths, metric = [Path(text).expanduser() for text in recipe.results], kit.in_our_spelling(recipe.metric)
+    return kit.read_results(paths, recipe.qrels, metric, recipe.items, memory, rates=recipe.lower_is_better)
+
+
+def _settled(found: kit.Found, recipe: Recipe) -> tuple[pl.DataFrame, str, str, int]:
+    """Return values of a board, their metric and scale, and 1 if higher is better, else -1; InputError if unclear."""
+    every, metric = _of_metric(found, kit.in_our_spelling(recipe.metric))
+    chosen = _chosen(every, recipe)
+    sign = _sign(chosen, metric, lower=recipe.lower_is_better)
+    chosen, scale = _scaled(chosen, recipe.scale)
+    values = _levelled(chosen, recipe.family)
+    kit.shared(values, recipe.missing)
+    return values, metric, scale, sign
+
+
+def _remedies(values: pl.DataFrame, recipe: Recipe, memory: int) -> Iterator[str]:
+    """Yield options with which refused results make a board: each is tried."""
+    kinds = values.group_by("scale", pl.col("sign") < 0, maintain_order=True).agg(pl.col("item").unique())
+    once = values.filter(~pl.struct("system", "group", "item", "sample", "metric").is_duplicated().any().over("system"))
+    has = once.group_by("system", maintain_order=True).agg(pl.concat_str("group", "item", separator="\0"))
+    most = max(has["group"].to_list(), key=len, default=[])
+    systems = [system for system, of in has.iter_rows() if {*most} <= {*of}]
+    lists = [("items", sorted(names)) for names in sorted(kinds["item"].to_list(), key=len, reverse=True)]
+    scales: list[dict[str, Any]] = [{"scale": PERCENT}, {"scale": FRACTION}]
+    options = [{of: tuple(re.sub("[,']", "?", name) for name in names)} for of, names in [*lists, ("systems", systems)]]
+    options += [{"metric": name} for name in values["metric"].unique().sort()]
+    options += [*scales, {"family": "none"}, *({"coverage": least} for least in (1.0, 0.9, 0.75, 0.5))]
+    for option in [*options, *({**option, **scale} for option in options for scale in scales)]:
+        texts = {of: ",".join(to) if isinstance(to, tuple) else str(to) for of, to in option.items()}
+        words = " ".join(f"--{of}={shlex.quote(text)}" for of, text in texts.items())
+        if len(words) <= _LONGEST and all(getattr(recipe, of) == getattr(Recipe(), of) for of in option):
+            with contextlib.suppress(InputError):
+                other: Recipe = replace(recipe, **option)
+                _settled(_found(other, memory), other)
+                yield words
+
+
 def _of_metric(found: kit.Found, requested: str) -> tuple[pl.DataFrame, str]:
     """Return the values of the requested metric, or of the only or main one, and its name."""
     values = found.values
@@ -84,7 +129,7 @@ def _of_metric(found: kit.Found, requested: str) -> tuple[pl.DataFrame, str]:
         values, names = values.with_columns(metric=pl.lit(requested)), [requested]
     metric = requested or (MAIN if MAIN in names else _DEFAULT if _DEFAULT in names else names[0])
     if not requested and len(names) > 1 and metric not in (MAIN, _DEFAULT):
-        raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Give it with --metric")
+        raise InputError(f"one metric must be chosen of {', '.join(names[:12])}", "Leave out the others")
     kit.require_known(metric, names, f"no result has the metric {metric!r}")
     return values.filter(pl.col("value").is_finite(), metric=metric), metric
 
@@ -114,6 +159,10 @@ def _chosen(values: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
         if patterns:
             chosen = {text for of_pattern in matches.values() for text in of_pattern}
             values = values.filter(pl.any_horizontal(pl.col(name).is_in(chosen) for name in names))
+    doubled = values.filter(pl.struct("system", "group", "item", "sample").is_duplicated())
+    if len(doubled):
+        problem = f"{doubled['system'][0]} has two values of {doubled['item'][0]!r}"
+        raise InputError(problem, "Keep one of them, or tell repetitions apart by a column sample")
     items, has = values.select("group", "item").n_unique(), pl.struct("group", "item").n_unique().over("system")
     return values.filter(has >= recipe.coverage * items)
 
@@ -125,12 +174,12 @@ def _sign(values: pl.DataFrame, metric: str, *, lower: bool) -> int:
         InputError: names say that lower is better of some items, and not of others.
     """
     with contextlib.suppress(InputError):
-        return -1 if lower else kit.sign_of(metric)
+        return -1 if lower or kit.sign_of_name(metric) < 0 else kit.sign_of(metric)
     signs = {*values["sign"].unique()}
     other = 1 if lower else 0
     if -1 in signs and any(sign >= other for sign in signs):
         kind = pl.when(pl.col("sign") < 0).then(pl.lit("lower is better")).otherwise(pl.lit("higher is better"))
-        raise _refusal("items must agree in what is better", values, kind, "")
+        raise _refusal("items must agree in what is better", values, kind)
     return -1 if lower or -1 in signs else 1
 
 
@@ -143,31 +192,27 @@ def _scaled(values: pl.DataFrame, requested: str) -> tuple[pl.DataFrame, str]:
     scales = values["scale"].unique(maintain_order=True)
     scale = {"points": POINTS, "auto": scales[0]}.get(requested, requested)
     if requested == "auto" and (len(scales) > 1 or " " in scale):
-        remedy = "write --scale=percent or --scale=fraction"
-        raise _refusal("values must have one scale", values, pl.col("scale"), remedy)
+        raise _refusal("values must have one scale", values, pl.col("scale"))
     if requested == "auto" and scale == PERCENT:
         most = values.filter(pl.col("value") != 0).group_by("system").agg(pl.col("value").abs().max())
         low = most.filter(pl.col("value") <= 1)["system"].sort().to_list()
         if low and len(low) < len(most):
             raise InputError(
                 f"values must all be fractions or all percent, got at most 1 of {', '.join(low[:3])}, more of others",
-                "Write --scale=percent if they are percent, or choose others with --systems",
+                "Write all in one of them",
             )
     return values.with_columns(pl.col("value") * (0.01 if scale == PERCENT else 1.0)), scale
 
 
-def _refusal(problem: str, values: pl.DataFrame, kind: pl.Expr, further: str) -> InputError:
-    """Return an error that names kinds of items, and chooses those of the largest kind."""
+def _refusal(problem: str, values: pl.DataFrame, kind: pl.Expr) -> InputError:
+    """Return an error that names kinds of items."""
     kinds = values.group_by(kind=kind, maintain_order=True).agg(pl.col("item").unique(maintain_order=True))
     kinds = kinds.sort(pl.col("item").list.len(), descending=True, maintain_order=True)
     got = [
         f"{name} of {', '.join(items[:6])}" + (f" and {len(items) - 6} more" if len(items) > 6 else "")
         for name, items in kinds.iter_rows()
     ]
-    names = ",".join(item.replace(",", "?").replace("'", "?") for item in kinds["item"][0])
-    remedies = [f"choose some, such as --items='{names}'"] * (len(kinds["item"][0]) > 1) + [further] * bool(further)
-    remedy = ", or ".join(remedies) or "write the values of one kind"
-    return InputError(f"{problem}, got {'; '.join(got)}", f"{remedy[0].upper()}{remedy[1:]}")
+    return InputError(f"{problem}, got {'; '.join(got)}", "Write the values of one kind")
 
 
 def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
@@ -176,11 +221,6 @@ def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
     If only some systems have values of queries, the mean of each task is the value of all.
     """
     keys = ["system", "group", "item"]
-    doubled = values.filter(pl.struct(*keys, "sample").is_duplicated())
-    if len(doubled):
-        row = doubled.row(0, named=True)
-        problem = f"{row['system']} has two values of {row['item']!r}"
-        raise InputError(problem, "Give each system a name, or leave one out")
     families = values.select("group", "item", "family").drop_nulls().unique(["group", "item"])
     of_queries = values.filter(pl.col("group") != "")["system"].n_unique()
     if 0 < of_queries < values["system"].n_unique():
@@ -256,6 +296,21 @@ def _notes(
     )
 
 
+def _doubts(made: kit.Board, found: kit.Found, values: pl.DataFrame, metric: str) -> Iterator[str]:
+    """Yield what says that lower is better, though higher counts as better."""
+    words = (word for line in found.skipped for word in re.split("[:,] ", line))
+    names = (metric, *(path.name.partition(".")[0] for path in found.files), *words)
+    reasons = [f"{name} is usually better lower" for name in names if kit.sign_of_name(name) < 0][:1]
+    ranked = kit.ranks(-made.values)
+    if np.ptp(np.abs(made.values)) and np.allclose(made.values * ranked.max() / made.values.max(), ranked):
+        reasons.append("the values are ranks, of which 1 is best")
+    places = [made.systems.index(system) for system in values["system"].unique(maintain_order=True)]
+    if len(found.files) == 1 and len(places) > _FEW and np.corrcoef(places, range(len(places)))[0, 1] < _TURNED:
+        reasons.append("the file lists its systems from the lowest mean up")
+    if reasons:
+        yield f"Warning: higher counts as better; {', and '.join(reasons)}: --lower-is-better."
+
+
 def _named() -> pl.Expr:
     return pl.concat_str("group", "item", separator=" ").str.strip_chars()
 
@@ -299,20 +354,12 @@ def _planned(made: kit.Board, recipe: Recipe) -> kit.Table:
         f"out 0; it errs in at most {level} of experiments, whenever one looks. 500 simulated experiments draw the "
         "differences of these items, shifted to the planned difference, or to 0 for false stops."
     ]
-    shown: dict[str, kit.Show] = {"samples": "{samples:,}"}
-    if frame["samples"].max() == 1:
-        frame, shown = frame.drop("samples"), {}
-    else:
-        notes.append(
-            f"Samples: repeats of an item, drawn anew for each item; these results have {made.samples:.3g}. They cost "
-            "as much as items, but only take away the variance within an item."
-        )
 
     def after(name: str) -> Callable[[kit.Row], str | None]:
         return lambda row: None if row[name] is None else f"{row[name]:,.0f}" if math.isfinite(row[name]) else "later"
 
     share = {name: kit.figure(name, None, None) for name in ("sd", "power", "false")}
-    shown |= {
+    shown: kit.Columns = {
         "sd of differences": share["sd"], "items needed": "{needed:,}", "simulated power": share["power"],
         "stops after": after("stopped"), "90% stop after": after("stopped_most"), "false stops": share["false"],
     }  # fmt: skip
