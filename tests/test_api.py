@@ -124,7 +124,7 @@ def test_a_ranking_goes_to_other_tools(workspace: mdcr.Workspace, tmp_path: Path
         theirs = pytrec_eval.RelevanceEvaluator(qrels, {"map"}).evaluate(run)
         assert {query: measures["map"] for query, measures in theirs.items()} == pytest.approx(values, abs=1e-9)
     first = ranking.frame.filter(query_id=lines[0][0])["paper_id"].to_list()
-    assert list(ranking.to_ranx().run[lines[0][0]]) == first
+    assert list(ranking.to_dict()[lines[0][0]]) == first
 
 
 def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> None:

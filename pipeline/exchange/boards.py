@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.core.errors import InputError
+from pipeline.data import DATA
 from pipeline.exchange import names
 from pipeline.exchange.cells import (
     FRACTION,
@@ -22,7 +23,7 @@ from pipeline.exchange.cells import (
     scale_of,
 )
 from pipeline.exchange.markup import Grid
-from pipeline.exchange.names import SUMS, describes, is_called, is_mean, is_metric, metric_in, sign_of_name
+from pipeline.exchange.names import SUMS, describes, is_called, is_metric, metric_in, sign_of_name
 
 VALUES = {
     "system": pl.String, "group": pl.String, "item": pl.String, "family": pl.String, "sample": pl.String,
@@ -68,7 +69,12 @@ _WORDS = {
 }
 """Words of the names of columns of items and of systems."""
 
-_DIGITS, _QUERIES = 6, 500
+_SUM_OF_ROWS = re.compile(
+    r"(?i)\W*(\w+\W+)?(all|avg|average|mean|median|overall|total|sum|std)([\W_]+(rank|scores?|tasks?|datasets?|\d+))*\W*(\(.*)?"
+)
+"""Names of rows that sum up systems, unlike all-mpnet and average_word_embeddings."""
+
+_DIGITS, _QUERIES, _PARTS = 6, 500, "CQADupstack"
 _LINK, _TAG = (r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"), (r"</?(?:a|b|i|em|strong|sup|sub|span|br)\b[^>]*>", "")
 
 
@@ -151,7 +157,7 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
     item, value = found["item"] or found["group"], found["value"]
     facts = {head for role, head in found.items() if head and role != "value"}
     heads = {head: of for head, of in numbers.items() if head not in facts}
-    metrics = [head for head in heads if not describes(head, of_metrics=True)]
+    metrics = [head for head, of in heads.items() if not describes(head, of_metrics=True) and not of.problem]
     if value in heads and item and (found["system"] or found["metric"] or not {*metrics} - {value}):
         return _melted(frame, {str(value): heads[str(value)]}, found, reading, name=name)
     if item and (found["system"] or (metrics and all(map(is_metric, metrics)))):
@@ -167,10 +173,10 @@ def of_table(frame: pl.DataFrame, reading: Reading, name: str) -> pl.DataFrame:
 
 def _roles(frame: pl.DataFrame, numbers: Mapping[str, Numbers]) -> _Roles:
     """Return the column of each role; one of measured numbers has none."""
-    names = {re.sub(r"[\s-]+", "_", head.strip().casefold()): head for head in frame.columns}
+    heads = {re.sub(r"[\s-]+", "_", head.strip().casefold()): head for head in frame.columns}
     found: _Roles = {}
     for role, spellings in _ROLES.items():
-        found[role] = next((names[known] for known in spellings if known in names), None)
+        found[role] = next((heads[known] for known in spellings if known in heads), None)
         of = numbers.get(found[role] or "") if role in ("item", "group", "system") else None
         if of and (of.values[~np.isnan(of.values)] % 1 != 0).any():
             found[role] = None
@@ -192,11 +198,9 @@ def _melted(
     for head, of in heads.items():
         reading.check(head, of)
     roles = found if found["item"] is not None else found | {"item": found["group"], "group": None}
-    filled = {"system": name, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
-    texts = {
-        role: pl.lit(None, pl.String) if (column := roles[role]) is None else pl.col(column).cast(pl.String)
-        for role in filled
-    }
+    filled = {"system": None, "item": None, "group": "", "family": None, "sample": "", "metric": MAIN}
+    absent = {role: pl.lit(name if role == "system" else None, pl.String) for role in filled}
+    texts = {of: absent[of] if (of_role := roles[of]) is None else pl.col(of_role).cast(pl.String) for of in filled}
     facts = frame.select(
         pl.coalesce(texts[role], pl.lit(default, pl.String)).alias(role) for role, default in filled.items()
     ).with_columns(pl.col("item").str.strip_chars().str.replace(r"^(\d+)\.0$", "$1"))
@@ -210,12 +214,7 @@ def _melted(
     ).drop_nulls("value")  # fmt: skip
     spelled = {metric: names.in_our_spelling(metric) for metric in values["metric"].unique()}
     values = values.with_columns(pl.col("metric").replace(spelled))
-    summed = "system" if of_heads == "item" else "item"
-    sums = [text for text in values[summed].unique(maintain_order=True).drop_nulls() if SUMS.fullmatch(text)]
-    sums = [text for text in sums if not reading.is_named(text)]
-    if 0 < len(sums) < values[summed].n_unique():  # such as the last line of many tables
-        reading.leave_out(sums, f"{summed}s")
-        values = values.filter(~pl.col(summed).is_in(sums))
+    values = _without_sums(values, "system" if of_heads == "item" else "item", reading)
     if of_heads == "item":
         return _scaled(values, reading, by_item=True)
     head = str(roles["item"])
@@ -224,6 +223,16 @@ def _melted(
     by_item = of_tasks and values["item"].n_unique() <= _QUERIES
     decides = pl.when(metric=MAIN).then("item").otherwise("metric") if by_item else pl.col("metric")
     return _scaled(values.with_columns(decides=decides), reading, by_item=by_item)
+
+
+def _without_sums(values: pl.DataFrame, role: str, reading: Reading) -> pl.DataFrame:
+    texts = values[role].unique(maintain_order=True).drop_nulls()
+    sums = [text for text in texts if SUMS.fullmatch(text) and not reading.is_named(text)]
+    sums = [text for text in sums if role == "item" or _SUM_OF_ROWS.fullmatch(text)]
+    if not 0 < len(sums) < len(texts):  # such as the last line of many tables
+        return values
+    reading.leave_out(sums, f"{role}s")
+    return values.filter(~pl.col(role).is_in(sums))
 
 
 def _called(heads: Iterable[str], of_heads: str, file: str) -> dict[str, dict[str, str]]:
@@ -294,8 +303,6 @@ def _across(frame: pl.DataFrame, numbers: Mapping[str, Numbers], found: _Roles, 
     reading.leave_out(
         [head for head in frame.columns if head not in {system, *heads} and head not in not_chosen], "items"
     )
-    for head, of in heads.items():
-        reading.check(head, of)
     of_means = mean_of_others(np.stack([of.values for of in heads.values()], axis=1)) if heads else None
     if of_means is not None and not reading.is_named(head := list(heads)[of_means]):
         reading.note(f"{head}: the mean of the other columns")
@@ -304,25 +311,24 @@ def _across(frame: pl.DataFrame, numbers: Mapping[str, Numbers], found: _Roles, 
         what = "names of its rows beside numbers" if numbers else "columns system, item, value, or systems and numbers"
         raise InputError(f"{reading.file} must have {what}, {_got(frame)}", NAMES if numbers else METHOD)
     if not heads:
-        means = ",".join(head.replace(",", "?") for head in left if is_mean(head))
+        means = ",".join(head.replace(",", "?") for head in left if not describes(head, of_metrics=True))
         what = f"{reading.file} must have columns of items, got {', '.join(numbers) or 'no numbers'}"
         raise InputError(what, f"Name columns that count, as in --items='{means}'" if "," in means else METHOD)
     if not system.strip():
         reading.note("the column without a name has systems; call it item if its texts are items")
-    frame = frame.with_columns(_named_apart(frame[system], reading).alias(system))
-    return _melted(frame, heads, dict.fromkeys(_ROLES) | {"system": system}, reading, "item")
+    sample = found["sample"]
+    if sample is None or frame.select(system, sample).is_duplicated().any():
+        frame, sample = _named_apart(frame, system, reading), None
+    return _melted(frame, heads, dict.fromkeys(_ROLES) | {"system": system, "sample": sample}, reading, "item")
 
 
-def _named_apart(systems: pl.Series, reading: Reading) -> pl.Series:
-    """Return names of systems, of which a second one with a name is called ``name #2``."""
-    seen, names = Counter[str | None](), []
-    for name in systems.cast(pl.String):
-        seen[name] += name is not None
-        names.append(name if seen[name] < 2 else f"{name} #{seen[name]}")
-    for name, count in seen.items():
-        if count > 1:
-            reading.note(f"{name} has {count} rows, which are called {name}, {name} #2 and so on")
-    return pl.Series(names, dtype=pl.String)
+def _named_apart(frame: pl.DataFrame, system: str, reading: Reading) -> pl.DataFrame:
+    """Return a table in which the second row of a system is called ``name #2``."""
+    rows = frame.drop_nulls(system).group_by(system, maintain_order=True).len().filter(pl.col("len") > 1)
+    for name, count in rows.iter_rows():
+        reading.note(f"{name} has {count} rows, which are called {name}, {name} #2 and so on")
+    name, number = pl.col(system).cast(pl.String), pl.int_range(1, pl.len() + 1).over(system)
+    return frame.with_columns(pl.when(number > 1).then(pl.concat_str(name, pl.lit(" #"), number)).otherwise(name))
 
 
 def _got(frame: pl.DataFrame) -> str:
@@ -333,3 +339,31 @@ def framed(rows: Iterable[Row]) -> pl.DataFrame:
     """Return the values of a tool, which are fractions."""
     schema = {name: of for name, of in VALUES.items() if name not in ("scale", "sign")}
     return pl.DataFrame([*rows], schema, orient="row").with_columns(scale=pl.lit(FRACTION), sign=pl.lit(0, pl.Int8))
+
+
+def kinds_of(values: pl.DataFrame, kind: pl.Expr) -> str:
+    """Return kinds of items in words, the largest first."""
+    kinds = values.group_by(kind=kind, maintain_order=True).agg(pl.col("item").unique(maintain_order=True))
+    kinds = kinds.sort(pl.col("item").list.len(), descending=True, maintain_order=True)
+    return "; ".join(
+        f"{name} of {', '.join(items[:6])}" + (f" and {len(items) - 6} more" if len(items) > 6 else "")
+        for name, items in kinds.iter_rows()
+    )
+
+
+def units(values: pl.DataFrame, families: pl.DataFrame, *, alone: bool) -> pl.Series:
+    """Return the resampling unit of each item: its family, or type as a task of MTEB; else it is one of its own.
+
+    ``families`` has the families of ``group`` and ``item``. With ``alone``, or all of one type, no item has a family.
+    """
+    own = values.select(pl.concat_str("group", "item", separator="\0")).to_series()
+    known = {(group, item): of for group, item, of in families.iter_rows()}
+    if tasks := not known and values["group"].n_unique() == 1:
+        table = pl.read_csv(DATA / "mteb-tasks.csv").select("task", "type")
+        known = {(group, task): of for task, of in table.iter_rows() for group in values["group"].unique()}
+    if alone or (tasks and len({known.get(key, key) for key in values.select("group", "item").iter_rows()}) == 1):
+        return own
+    return pl.Series([
+        known.get((group, item), _PARTS if tasks and item.startswith(_PARTS) else unit)
+        for group, item, unit in zip(values["group"], values["item"], own, strict=True)
+    ])  # fmt: skip

@@ -25,7 +25,7 @@ MISSING = ("", "-", "–", "—", "--", "---", "…", "...", "?", *map(str.casef
 
 _CELL = re.compile(
     r"[~≈]?\s*(?P<number>[+\-−]?(?:\d[\d,]*\.?\d*|[.,]\d+)(?:[eE][+-]?\d+)?)\s*(?P<percent>\\?%)?"
-    r"(?:\s*(?:±|\+/-|\+-|\\pm)\s*[\d.,]+\s*\\?%?)?(?:\s*[(\[][^()\[\]]*[)\]])?[\s*†‡§¶▲▼↑↓⬆⬇️]*"
+    r"(?:\s*(?:±|\+/-|\+-|\\pm)\s*[\d.,]+\s*\\?%?)?(?:\s*[(\[][^()\[\]]*[)\]])?[\s*^†‡§¶▲▼↑↓⬆⬇️]*"
 )
 """A number, perhaps with a percent sign, its spread, a remark in brackets, and marks."""
 

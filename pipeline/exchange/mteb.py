@@ -1,8 +1,7 @@
-"""Export to MTEB: folders it runs as tasks, with a card for the hub, and results as its JSON."""
+"""Export to MTEB: a file of tasks for exported folders, and results as its JSON."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,38 +13,11 @@ from pipeline.core.config import file_name
 from pipeline.core.errors import InputError
 from pipeline.core.install import optional
 from pipeline.core.progress import warn
-from pipeline.corpus.pool import Pool
 from pipeline.data import DATA
 from pipeline.encode.names import HUB, parse
 from pipeline.measure.measures import parse_measures
 
 TASKS = "mteb_tasks.py"
-
-_CARD = """\
-# {name}
-
-{about} It is for retrieval of scientific papers that a query cites or needs, scored by `mteb`:
-`mteb.evaluate(model, tasks())` with `tasks` of `{tasks}` beside this folder.
-
-| | |
-|---|---|
-{facts}
-
-Texts keep the licence of their release.
-"""
-
-
-def describe(folder: Path, pool: Pool, name: str) -> None:
-    """Add a data set card to a BEIR folder (:func:`pipeline.exchange.pools.write_pool`)."""
-    manifest, corpus = pool.artifact.manifest, pool.corpus.artifact.manifest
-    description = f"Pool of the corpus {corpus.slug} (source {corpus.config['source']})."
-    counts = {key: f"{value:,}" for key, value in manifest.counts.items() if isinstance(value, int)}
-    facts = {"pool": pool.artifact.name, **counts, "settings": f"`{json.dumps(manifest.config)}`"}
-    rows = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
-    front_matter, _, _ = (folder / "README.md").read_text(encoding="utf-8").removeprefix("---\n").partition("---\n")
-    tags = "task_categories: [text-retrieval]\ntags: [mteb, scientific]\nlanguage: [en]\n"
-    page = _CARD.format(name=name, about=description, tasks=TASKS, facts=rows)
-    files.write_text(folder / "README.md", f"---\n{tags}{front_matter}---\n\n{page}")
 
 
 def write_tasks(output: Path) -> Path:

@@ -9,7 +9,7 @@ from pipeline.core.errors import InputError
 from pipeline.measure.measures import parse_measures
 
 _ERRORS = re.compile(
-    r"(?i)(?!neg)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse|(log)?loss|nll|brier"
+    r"(?i)(?!neg|.*st(?:andar)?d[\W_]?err)(.*[\W_])?(wer|cer|eer|mer|ter|der|errors?|err|hallucinat\w*|perplexity|ppl|rmse|mae|mse|(log)?loss|nll|brier"
     r"|latency)([\W_].*)?|.*[↓⬇].*"
 )
 _GAINS = re.compile(
@@ -19,7 +19,7 @@ _GAINS = re.compile(
 
 
 SUMS = re.compile(
-    r"(?i)\W*((micro|macro|weighted|geometric|harmonic)[\W_]*)?(all|avg|average|mean|median|overall|total|sum|std|amean|gmean)\b.*"
+    r"(?i)\W*((micro|macro|weighted|geometric|harmonic)[\W_]*)?(all|avg|average|mean|median|overall|total|sum|std|amean|gmean)(?![^\W_]).*"
 )
 
 _NO_ITEM = [
@@ -30,7 +30,7 @@ _NO_ITEM = [
         r"|co2|co₂|carbon|emissions?|latency|throughput|rtfx?|qps|flops|votes|battles|likes|downloads|prices?)([\W_].*)?",
         r"(.*[\W_])?(time|date|days|year|costs?|lengths?|n?tokens|version|counts?|samples|epochs?|layers|dim(ension)?s?"
         r"|window|seconds|secs|speed|ram|energy|kwh|index|position|margin|seed|shots?|id)\W*(\([^)]*\)\W*)?",
-        r"#|n|no\.?|nr\.?|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|n_\w+|(.*[\W_])?num_\w+|.*±.*",
+        r"#|n|no\.?|nr\.?|wins|losses|ties|se|sd|low|high|lower|upper|total|borda\b.*|hub\b.*|unnamed.*|zero.shot.*|n_\w+|(.*[\W_])?num_\w+|.*±.*",
         r".*[\[(](b|m|k|gb|mb|gib|mib|kg|s|ms|h|\$|€|usd|words?)[\])]\W*",
     )
 ]
@@ -90,11 +90,6 @@ def is_metric(head: str) -> bool:
     words = re.split(r"[\W_]+", head.strip())
     signs = [sign_of_name(word) for word in words if not _OF_METRICS.fullmatch(word)]
     return bool(measure_name(head.strip())) or (any(signs) and all(signs))
-
-
-def is_mean(head: str) -> bool:
-    """Return whether a name says that a column has means."""
-    return bool(_MEAN.search(head))
 
 
 def describes(head: str, *, sums: bool = False, of_metrics: bool = False) -> bool:

@@ -17,7 +17,6 @@ from pipeline.core.errors import InputError
 from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
-from pipeline.exchange import mteb
 from pipeline.measure import trec
 from pipeline.measure.inputs import column, query_of
 
@@ -92,15 +91,8 @@ def _parquet(folder: Path, pool: Pool) -> list[Path]:
     return [folder / f"{name}.parquet" for name in tables]
 
 
-def _mteb(folder: Path, pool: Pool) -> list[Path]:
-    """Write a BEIR folder with a data set card for MTEB and the hub."""
-    written = _beir(folder, pool)
-    mteb.describe(folder, pool, folder.name)
-    return written
-
-
 _Writer = Callable[[Path, Pool], list[Path]]
-FORMATS: dict[str, _Writer] = {"beir": _beir, "mteb": _mteb, "trec": _trec, "parquet": _parquet}
+FORMATS: dict[str, _Writer] = {"beir": _beir, "mteb": _beir, "trec": _trec, "parquet": _parquet}
 """Writer of each format of a pool."""
 
 

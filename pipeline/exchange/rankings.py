@@ -7,7 +7,6 @@ float64 scores that decrease within a tie by the smallest step. Rounded to float
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core import files
-from pipeline.core.errors import InputError
 from pipeline.corpus.pool import Pool
 from pipeline.measure import trec
 from pipeline.measure.inputs import column
@@ -35,20 +33,6 @@ def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
     for position, (paper_id, score_value) in zip(query, zip(document, score.tolist(), strict=True), strict=True):
         run[position][paper_id] = score_value
     return run
-
-
-def to_ranx(ranking: pa.Table, pool: Pool, name: str) -> Any:
-    """Return a ranking as a :class:`ranx.Run`, without the queries that have no results, which ranx does not support.
-
-    Raises:
-        InputError: the ranking is empty.
-    """
-    run = {query: documents for query, documents in run_dict(ranking, pool).items() if documents}
-    if not run:
-        raise InputError(f"the ranking {name} must have an entry, got none", "ranx has no empty runs")
-    import ranx
-
-    return ranx.Run.from_dict(run, name=name)
 
 
 def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: str = "trec") -> None:

@@ -24,7 +24,7 @@ from pipeline.core.errors import InputError, MdcrError
 from pipeline.exchange import markup
 from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, of_grid, of_table
 from pipeline.exchange.entries import name_of, read_entries
-from pipeline.exchange.names import in_our_spelling, measure_name
+from pipeline.exchange.names import in_our_spelling, measure_name, sign_of_name
 from pipeline.exchange.qrels import Judged, Run, judged
 from pipeline.sources.base import check_inside
 from pipeline.sources.content import read_blocks
@@ -65,6 +65,12 @@ class Found(NamedTuple):
     skipped: list[str]
     files: Sequence[Path]
 
+    def rates(self) -> list[str]:
+        """Return the names of files and of what is left out that say that lower is better."""
+        names = [path.name.partition(".")[0] for path in self.files]
+        names += [word for line in self.skipped for word in re.split("[:,] ", line)]
+        return [name for name in names if sign_of_name(name) < 0]
+
 
 class _Reader:
     """Collects what files hold; ``nested`` are ``{name: {name: number}}``, which are runs or tables."""
@@ -73,8 +79,8 @@ class _Reader:
         self.metric, self.items, self.memory, self.rates = metric, items, memory, rates
         self.frames, self.of_mteb, self.kinds = list[pl.DataFrame](), list[Row](), Counter[str]()
         self.runs, self.judgements = list[Run](), dict[Path, Collection[str]]()
-        self.nested, self.skipped, self.read = list[tuple[Path, Mapping[str, Any]]](), list[str](), list[Path]()
-        self.errors = list[MdcrError]()
+        self.nested, self.skipped = list[tuple[Path, Mapping[str, Any]]](), list[str]()
+        self.read, self.errors = list[Path](), list[MdcrError]()
 
     def take(self, path: Path, given: Sequence[Path], *, is_qrels: bool) -> None:
         """Read a file; one that is no result is named."""
@@ -159,25 +165,25 @@ class _Reader:
         return "table"
 
     def _marked_up(self, path: Path, text: str) -> str:
-        """Read the tables of Markdown or LaTeX that share systems with the first; the others are named."""
+        """Read the tables of Markdown or LaTeX that share systems with the largest; the others are named."""
         tables = [*(markup.latex if "\\begin{" in text else markup.markdown)(text)]
         if not tables:
             raise InputError(f"{path} has no table of Markdown or LaTeX", METHOD)
-        found = list[pl.DataFrame]()
+        found = dict[int, pl.DataFrame]()
         for number, grid in enumerate(tables, 1):
             place = f", table {number}" if len(tables) > 1 else ""
             try:
-                values = of_grid(grid, self._reading(path, place), name_of(path))
+                found[number] = of_grid(grid, self._reading(path, place), name_of(path))
             except InputError as error:
                 self.skip(path, f"table {number} is left out: {error.what}")
-                continue
-            if found and not {*values["system"]} & {*found[0]["system"]}:
-                self.skip(path, f"table {number} has none of the systems of the first that was read")
-                continue
-            found.append(values)
         if not found:
             raise InputError(f"{path} has no table with systems and numbers", METHOD)
-        self.frames += found
+        main = max(found, key=lambda number: len(found[number]))
+        for number, values in found.items():
+            if {*values["system"]} & {*found[main]["system"]}:
+                self.frames.append(values)
+            else:
+                self.skip(path, f"table {number} has none of the systems of table {main}, the largest")
         return "table of LaTeX" if "\\begin{" in text else "table of Markdown"
 
     def _lines(self, path: Path, text: str) -> str:
@@ -244,8 +250,10 @@ class _Reader:
         """Tell runs from tables among ``{name: {name: number}}``: queries are judged, or differ in documents."""
         judged_queries = {query for queries in self.judgements.values() for query in queries}
         for path, content in self.nested:
+            every = len({name for of in content.values() for name in of}) * len(content)
+            total = sum(map(len, content.values()))
             try:
-                if judged_queries & content.keys() or len(content) < 2 or _share(content) < _SHARED:
+                if judged_queries & content.keys() or len(content) < 2 or total < _SHARED * every:
                     self.kinds[self._run(path)] += 1
                 else:
                     records = [{"system": name, **of} for name, of in content.items()]
@@ -315,11 +323,10 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
     for path in paths:
         if not path.exists():
             raise InputError(f"there is no file or folder {path}", "Name results, or a folder of results")
-        found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-        hidden = (any(part.startswith(".") for part in file.relative_to(path).parts) for file in found)
-        yield from (
-            file for file, is_hidden in zip(found, hidden, strict=True) if not is_hidden and file.name != _BESIDE
-        )
+        for file in sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]:
+            is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+            if not is_hidden and file.name != _BESIDE:
+                yield file
 
 
 def _number(text: str) -> float | None:
@@ -333,12 +340,6 @@ def _of_tool(path: Path, values: Iterable[tuple[str, str, Any]]) -> pl.DataFrame
     """Return the values (metric, query, value) of a tool that evaluates, without its sums, counts and texts."""
     of_queries = (of for of in values if not of[0].startswith(("num_", "relstring", "runid")) and of[1] != "all")
     return framed((name_of(path), "", query, None, "", in_our_spelling(of), float(n)) for of, query, n in of_queries)
-
-
-def _share(content: Mapping[str, Mapping[str, Any]]) -> float:
-    """Return the mean share of all inner names that each mapping has."""
-    every = {name for of in content.values() for name in of}
-    return sum(map(len, content.values())) / max(len(every) * len(content), 1)
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

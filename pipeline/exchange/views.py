@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -87,10 +86,6 @@ class RankingView:
         """Write the ranking as a TREC run and return the path; white space in ids is escaped (docs/interchange.md)."""
         rankings.write_ranking(Path(path), self._table, self.pool.pool, self.system)
         return Path(path)
-
-    def to_ranx(self) -> Any:
-        """Return the ranking as a ``ranx.Run``; ties keep their order."""
-        return rankings.to_ranx(self._table, self.pool.pool, self.system)
 
     def to_dict(self) -> dict[str, dict[str, float]]:
         """Return ``{query_id: {paper_id: score}}``, as pytrec_eval and ir_measures take it; ties keep their order."""

@@ -88,7 +88,7 @@ class Board:
     @property
     def ranks(self) -> Floats:
         """Ranks by the mean and the ends of their intervals, float64 ``[3, systems]``."""
-        return ranks_with_ends(self.sign * self.estimates["value"].to_numpy(), self.apart)
+        return ranks_with_ends((self.sign * self.estimates["value"]).round(12).to_numpy(), self.apart)
 
     @property
     def pairs(self) -> int:
@@ -200,11 +200,11 @@ def board(
         rows = pl.DataFrame({"system": systems}).join(items, how="cross")
         return estimate(rows.with_columns(value=pl.Series(of_items.ravel())), design, seed, baseline, _DRAWS)
 
-    found = estimated(matrix, names).sort(-sign * pl.col("value"), "system")
+    found = estimated(matrix, names).sort(-sign * pl.col("value").round(12), "system")
     best = found["system"].to_list()
     order = [names.index(name) for name in best]
     matrix = np.ascontiguousarray(matrix[order])
-    mean_ranks = estimated(ranks(sign * matrix), best)
+    mean_ranks = estimated(ranks((sign * matrix).round(12)), best)
     weighted = matrix * items.select(pl.len() / (pl.len().over("group") * pl.col("group").n_unique())).to_numpy().T
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"
@@ -212,6 +212,14 @@ def board(
     pairs, bounded = pairs_and_bounds(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
     against = estimated(matrix, best, (best[0],))
     return Board(best, items, matrix, samples, against, mean_ranks, pairs, sign, correction, bounded)
+
+
+def check_distinct(values: pl.DataFrame) -> None:
+    """Raise InputError if a system has two values of a sample of an item."""
+    doubled = values.filter(pl.struct("system", "group", "item", "sample").is_duplicated())
+    if len(doubled):
+        problem = f"{doubled['system'][0]} has two values of {doubled['item'][0]!r}"
+        raise InputError(problem, "Keep one of them, or tell repetitions apart by a column sample")
 
 
 def shared(values: pl.DataFrame, missing: str) -> tuple[list[str], pl.DataFrame, Floats, float]:

@@ -57,12 +57,12 @@ from pipeline.encode.names import parse, parse_one, split_names
 from pipeline.encode.parameters import own_parameters, parameters
 from pipeline.encode.registry import for_task, resolve
 from pipeline.encode.store import VectorStore, write_rows, write_shard
-from pipeline.exchange.boards import MAIN
+from pipeline.exchange.boards import MAIN, kinds_of, units
 from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
 from pipeline.exchange.frames import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called, sign_of_name
 from pipeline.exchange.results import Found, read_results
-from pipeline.measure.board import ALPHA, Board, board, plan, shared
+from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, shared
 from pipeline.measure.design import USUAL, Design, Draws, corrected, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
 from pipeline.measure.estimates import (
@@ -77,7 +77,7 @@ from pipeline.measure.estimates import (
 )
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of
 from pipeline.measure.measures import parse_measures, sign_of
-from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks, ranks_with_ends, standings
+from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks_with_ends, standings
 from pipeline.measure.resampling import bootstrap
 from pipeline.measure.statistics import Floats, bootstrap_means, by_unit, interval, simultaneous
 from pipeline.retrieve.base import MAX_DEPTH, Ranking

@@ -162,6 +162,22 @@ def test_a_wide_table_has_a_row_an_item_where_its_first_column_is_named_so(tmp_p
     assert values(path) == expected
     path.write_text("type,task,a,b\nbinary,t,.1,.3\nbinary,u,.2,\n")
     assert values(path) == expected, "its tasks are no systems"
+    path.write_text("type,task,fold,a,b\nbinary,t,0,.1,.3\nbinary,t,1,.2,\n")
+    found = read_results([path]).values.select("system", "item", "sample", "value").rows()
+    assert found == [("a", "t", "0", 0.1), ("a", "t", "1", 0.2), ("b", "t", "0", 0.3)]
+
+
+@pytest.mark.parametrize("first", ["dataset", "query_id"])
+def test_columns_of_metrics_beside_items_are_of_one_system(tmp_path: Path, first: str) -> None:
+    for name in ("a", "b"):
+        text = f"{first},accuracy_mean,accuracy_standard_deviation,seconds,Recall@5\n1,.1,.01,7,.5\n2,.2,.02,8,.6\n"
+        (tmp_path / f"{name}.csv").write_text(text)
+    found = values(tmp_path)
+    assert {key[0] for key in found} == {"a", "b"}
+    assert {key[2] for key in found} == {"accuracy_mean", "recall@5"}
+    path = tmp_path / "long.csv"
+    path.write_text("dataset,model,accuracy\nt,a,.1\nu,a,.2\nt,b,.3\nu,b,.4\n")
+    assert values(path)["b", "u", "accuracy"] == 0.4
 
 
 def test_rows_of_folds_are_repetitions_of_a_system(tmp_path: Path) -> None:
@@ -186,8 +202,10 @@ def test_what_is_unknown_is_named_and_the_rest_goes_on(tmp_path: Path) -> None:
     left_out = {line.partition(": ")[0].rpartition("/")[2] for line in found.skipped}
     assert left_out == {"bad.json", "bad.qrels", "bad.run", "empty.csv", "empty.json", "notes.txt", "other.json"}
     assert all("\n" not in line for line in found.skipped)
-    with pytest.raises(InputError, match="must hold results, got none"):
+    with pytest.raises(InputError, match="is text without known columns"):
         read_results([tmp_path / "notes.txt"])
+    with pytest.raises(InputError, match="must hold results, got none"):
+        read_results([tmp_path / "notes.txt", tmp_path / "other.json"])
     with pytest.raises(InputError, match="there is no file or folder"):
         read_results([tmp_path / "gone"])
 

@@ -21,7 +21,7 @@ from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.frames import write_frame
 from pipeline.exchange.pools import unjudged, write_pool
-from pipeline.exchange.rankings import to_ranx, write_ranking
+from pipeline.exchange.rankings import write_ranking
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
@@ -103,9 +103,9 @@ def test_trec_eval_ir_measures_and_ranx_give_our_figures(
         assert {measures[measure]: value for measure, value in values.items()} == pytest.approx(means, abs=1e-9)
 
     qrels_of_ranx = plain_ranx.Qrels.from_dict(plain_qrels(pool))
-    for given in (plain_ranx.Run.from_file(str(tmp_path / "run.json")), to_ranx(ranking, pool, "ours")):
-        by_ranx = plain_ranx.evaluate(qrels_of_ranx, given, list(means), make_comparable=True)
-        assert dict(by_ranx) == pytest.approx(means, abs=1e-9)
+    given = plain_ranx.Run.from_file(str(tmp_path / "run.json"))
+    by_ranx = plain_ranx.evaluate(qrels_of_ranx, given, list(means), make_comparable=True)
+    assert dict(by_ranx) == pytest.approx(means, abs=1e-9)
 
 
 def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_path: Path) -> None:
@@ -155,8 +155,6 @@ def test_queries_without_a_judgement_and_texts_that_are_no_papers(tmp_path: Path
     (queries, *_) = map(pl.read_parquet, write_pool(tmp_path / "tables", pool, "parquet"))
     assert queries.select("title", "abstract", "year").rows() == [("one", "", None), ("two", "", None)]
     assert not (write_pool(tmp_path / "beir", pool)[0].parent / "exclusions.tsv").exists()
-    with pytest.raises(InputError, match="must have an entry"):
-        to_ranx(ranking_table([{}, {}]), pool, "empty")
 
 
 def test_exclusions_that_cannot_be_read_are_named(beir: Path, tmp_path: Path) -> None:

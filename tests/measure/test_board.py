@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.core.errors import InputError
 from pipeline.measure.board import ALPHA, Board, board, confidence_sequence, plan
-from pipeline.measure.permutation import tail_bound
+from pipeline.measure.permutation import pair_p_values, tail_bound
 from pipeline.measure.ranks import all_pairs
 from pipeline.measure.statistics import benjamini_hochberg, holm
 
@@ -49,6 +49,24 @@ def test_large_families_are_significant_where_permutations_alone_cannot_be() -> 
     values = random.normal(0, 0.01, (50, 60)) + np.linspace(0, 1, 50)[:, None]
     p_values = all_pairs(values, seed=13)
     assert (p_values[np.triu_indices(50, 2)] < ALPHA).all()
+
+
+def test_up_to_18_units_the_pairs_of_a_large_board_are_exact() -> None:
+    random = np.random.default_rng(9)
+    values = random.normal(0, 0.05, (46, 14)) + np.linspace(0, 1, 46)[:, None]
+    made = board(tall(values), seed=13)
+    assert made.bounded is None
+    pairs = [(0, 1), (3, 9), (0, 45)]
+    exact = {pair: exact_p(made.values[pair[0]] - made.values[pair[1]]) for pair in pairs}
+    first, second = np.triu_indices(46, 1)
+    plain, _ = pair_p_values(made.values, first, second, 13, "", 2**14, 18)
+    found = dict(zip(zip(first.tolist(), second.tolist(), strict=True), plain.tolist(), strict=True))
+    assert [found[pair] for pair in pairs] == pytest.approx([exact[pair] for pair in pairs])
+    assert not [line for line in made.remarks() if "bounds" in line or "draw" in line]
+    others = board(tall(random.normal(0, 0.05, (46, 30)) + np.linspace(0, 1, 46)[:, None]), seed=13)
+    assert others.bounded is not None
+    said = " ".join(others.remarks())
+    assert f"{others.bounded.sum():,} of 1,035 p-values are Chernoff bounds" in said
 
 
 def test_benjamini_hochberg() -> None:

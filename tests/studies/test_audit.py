@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +104,6 @@ def test_a_plan(results: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--systems", "nobody"], "no system is called 'nobody'"),
-        (["--family", "type"], "40 items are no tasks of MTEB"),
         (["--missing", "zero"], "missing must be"),
         (["--correction", "none"], "correction must be holm or bh"),
         (["--systems", "s0"], "two systems or more must be compared, got s0"),
@@ -165,6 +166,9 @@ def test_columns_that_describe_systems_are_left_out_and_named(tmp_path: Path) ->
         ('model,x,t,u\na,"1,234",50.1,60\nb,"2,345",40.1,55\n', {"a": 0.5505, "b": 0.4755}),  # thousands
         ("model,Coding,Maths\na,1380,1390\nb,1360,1350\n", {"a": 1385, "b": 1355}),  # Elo: as it is
         ("model,clean,noisy,WER all\na,.05,1.2,0\nb,.06,1.4,0\n", None),
+        ("model,t,u\nall-x,.5,.3\naverage_y,.2,.1\nAverage (2),.4,.2\n", {"all-x": 0.4, "average_y": 0.15}),
+        ("Model,t,u\n<a href='x'>a</a>,.5,.3\n[b](y),.2,.1\n", {"a": 0.4, "b": 0.15}),
+        (",Encoder,b\nt,.5(.1),.1\nu,.3(.1),.2\n", {"t": 0.3, "u": 0.25}),
         ("Results of today,,\n# by me, alone\nmodel,t,u\na,.5,.3\nb,.2,.1\n", {"a": 0.4, "b": 0.15}),
         (",a,b\n251,.1,.2\n252,.3,.4\n", {"a": 0.2, "b": 0.3}),  # to_csv() of pandas
     ],
@@ -180,19 +184,55 @@ def test_scales_are_decided_a_column(tmp_path: Path, text: str, expected: dict[s
 @pytest.mark.parametrize(
     ("text", "said", "remedy"),
     [
-        ("model,t,u,t2,u2,v\na,50,60,.5,.6,9\nb,40,20,.4,.2,8\n", "percent of t, u, v; fraction", ["--items=t,u,v"]),
-        ("model,Accuracy,F1,Hallucination rate\na,50,60,5\nb,40,20,4\n", "items must agree", ["--items=Accuracy,F1"]),
-        ("system,item,value\na,t,12\na,u,20\nb,t,.3\nb,u,.2\n", "at most 1 of b", ["--scale", "percent"]),
-        ("system,item,family,value\na,t,f,.1\na,u,f,.2\nb,t,f,.3\nb,u,f,.5\n", "two families", ["--family=none"]),
-        ("system,item,value\na,t,.1\na,u,.2\nb,t,.3\nb,u,.5\nc,x,.1\n", "got 0 of 3", ["--systems=a,b"]),
+        ("model,t,u,t2,u2,v\na,50,60,.5,.6,9\nb,40,20,.4,.2,8\n", "percent of t, u, v; fraction", "--items=t,u,v"),
+        ("type,task,a,b\nx,t,.5,.6\nx,u,.4,.3\ny,v,-1.5,-1.2\ny,w,-2.5,-.4\n", "fraction of t, u", "--items=v,w"),
+        ("model,Accuracy,F1,Hallucination rate\na,50,60,5\nb,40,20,4\n", "items must agree", "--items=Accuracy,F1"),
+        ('model,"A, b",F1,error\na,50,60,5\nb,40,20,4\n', "items must agree", "--items='A? b,F1'"),
+        ("system,item,value\na,t,12\na,u,20\nb,t,.3\nb,u,.2\n", "at most 1 of b", "--scale=percent"),
+        ("system,item,family,value\na,t,f,.1\na,u,f,.2\nb,t,f,.3\nb,u,f,.5\n", "two families", "--family=none"),
+        ("system,item,value\na,t,.1\na,u,.2\nb,t,.3\nb,u,.5\nc,x,.1\n", "got 0 of 3", "--coverage=0.5"),
+        ("model,task,acc,f1\na,t,.1,.2\na,u,.3,.4\nb,t,.1,.2\nb,u,.3,.4\n", "one metric must be", "--metric=acc"),
+        ("model,Average (2),STS Average\na,5,60\nb,40,20\n", "columns of items", "--items='Average (2),STS Average'"),
     ],
 )  # fmt: skip
-def test_a_refusal_names_a_remedy_that_works(tmp_path: Path, text: str, said: str, remedy: list[str]) -> None:
-    (tmp_path / "board.csv").write_text(text)
-    error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv")))
+def test_every_remedy_of_a_refusal_works(tmp_path: Path, text: str, said: str, remedy: str) -> None:
+    path = tmp_path / "board.csv"
+    path.write_text(text)
+    error = one_line_error(mdcr(tmp_path, "audit", str(path)))
+    options = re.findall(r"--\w+=(?:'[^']*'|[^\s]+)", error.rpartition("--help")[0] or error.rstrip().removesuffix("."))
     assert said in error
-    assert remedy[0].partition("=")[2] in error
-    assert audit(tmp_path, str(tmp_path / "board.csv"), *remedy)["board"]
+    assert remedy in [option.rstrip(",") for option in options]
+    for option in options:
+        assert audit(tmp_path, str(path), *shlex.split(option.rstrip(",")))["board"]
+
+
+def test_rows_without_names_are_refused_until_they_have_some(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("a,b\n.1,.2\n.3,.4\n")
+    error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "runs.csv")))
+    assert "Add a first column called system, or item if columns are systems" in error
+    assert means(board_of(tmp_path, "runs.csv", "item,a,b\n1,.1,.2\n2,.3,.4\n")) == pytest.approx({"a": 0.2, "b": 0.3})
+
+
+FALLING = "".join(f"s{n},{n + 1},{n + 3}\n" for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "warning"),
+    [
+        ("asr_wer.csv", "model,t,u\na,12,20\nb,13,30\n", "asr_wer is usually better lower"),
+        ("x.csv", "model,log_loss mean,t,u\na,9,12,20\nb,8,13,30\n", "log_loss mean is usually better lower"),
+        ("x.csv", f"model,t,u\n{FALLING}", "the file lists its systems from the lowest mean up"),
+        ("x.csv", "model,t,u,v\na,1,2,2\nb,2,1,3\nc,3,3,1\n", "the values are ranks"),
+        ("x.csv", "model,t,u,standard_error,n_draws\na,12,20,1,7\nb,13,30,2,8\n", ""),
+    ],
+)
+def test_what_may_be_better_lower_is_said(tmp_path: Path, name: str, text: str, warning: str) -> None:
+    for words in ((), ("--lower-is-better",)):
+        board_of(tmp_path, name, text, *words)
+        said = " ".join((tmp_path / "runs/reports/audit/board.md").read_text().replace("\\", "").split())
+        expected = f"Warning: higher counts as better; {warning}: --lower-is-better." if warning and not words else ""
+        assert expected in said
+        assert bool(expected) == ("Warning" in said)
 
 
 def test_a_metric_names_the_values_of_a_table_or_chooses(tmp_path: Path) -> None:

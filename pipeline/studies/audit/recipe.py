@@ -23,9 +23,7 @@ class Recipe:
     scale: Literal["auto", "fraction", "percent", "points"] = setting(
         "auto", "of the values: auto, fraction, percent or points (neither), for tables that leave it open"
     )
-    family: Literal["auto", "none", "type", "domain"] = setting(
-        "auto", "tasks that are resampled together: auto, none, type or domain"
-    )
+    family: Literal["auto", "none"] = setting("auto", "tasks that are resampled together: auto or none")
     missing: Literal["complete", "impute"] = setting(
         "complete", "items that a system lacks: complete leaves them out, impute fits them"
     )

@@ -19,11 +19,10 @@ from pipeline.studies import kit
 from pipeline.studies.audit.recipe import Recipe
 from pipeline.studies.kit import FRACTION, MAIN, PERCENT, POINTS, InputError
 
-_PARTS = "CQADupstack"
 _SHOWN, _LETTERS, _LISTED = 20, 12, 300
 MOST_POINTS = 100
 _DEFAULT = "ndcg@10"
-_REMEDIES, _LONGEST, _FEW, _TURNED = 3, 500, 7, -0.9
+_REMEDIES, _LONGEST, _FEW, _TURNED, _ROUNDING = 3, 500, 7, -0.9, 1e-9
 _READ_AS = {
     FRACTION: "Percent, of values that were read as fractions",
     PERCENT: "Percent, as the values were read",
@@ -44,8 +43,7 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         raise InputError("an audit must have results, got none", "Name files or folders, as in mdcr audit RESULTS/")
     if recipe.plan and not 0 < recipe.plan <= MOST_POINTS:
         raise InputError(f"--plan must be a difference above 0, up to 100 points, got {recipe.plan:g}", "Give 1.0")
-    memory = workspace.runner.resources.memory
-    found = _found(recipe, memory)
+    found = _found(recipe, memory := workspace.runner.resources.memory)
     try:
         values, metric, scale, sign = _settled(found, recipe)
     except InputError as error:
@@ -54,7 +52,7 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     made = kit.board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
     standing, cells = made.standing(), values.select("system", "group", "item").unique(maintain_order=True)
     factor = 1 if scale == POINTS else 100
-    doubts = _doubts(made, found, values, metric) if sign > 0 else ()
+    doubts = _doubts(made, found, values) if sign > 0 else ()
     notes = [*doubts, *_notes(made, found, cells, metric, scale, recipe), *made.remarks()]
     tables = [_standing(standing, notes, factor), *_of_items(made, factor)]
     if recipe.plan and scale == POINTS:
@@ -63,11 +61,9 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     whole = cells.select("group", "item").n_unique()
     lacking = cells.group_by("system").agg(has=pl.len()).with_columns(lacks=whole - pl.col("has"))
     lacking = lacking.filter(pl.col("lacks") > 0).sort("lacks", "system", descending=[True, False])
-    skipped = [(what, reason) for what, _, reason in (line.partition(": ") for line in found.skipped)]
+    left_out = pl.DataFrame([line.partition(": ")[::2] for line in found.skipped], ["what", "reason"], orient="row")
     tables += [kit.table("missing", "Items that systems lack", lacking, "{system}")] if len(lacking) else []
-    if skipped:
-        frame = pl.DataFrame(skipped, ["what", "reason"], orient="row")
-        tables.append(kit.table("skipped", "Left out", frame, "{what}"))
+    tables += [kit.table("skipped", "Left out", left_out, "{what}")] if len(left_out) else []
     contents = {str(path): kit.sha256(path) for path in found.files}
     source = f"{kit.counted(len(contents), 'file')} {kit.digest(contents).removeprefix('sha256:')[:12]}"
     return kit.Report(
@@ -85,6 +81,7 @@ def _settled(found: kit.Found, recipe: Recipe) -> tuple[pl.DataFrame, str, str, 
     """Return values of a board, their metric and scale, and 1 if higher is better, else -1; InputError if unclear."""
     every, metric = _of_metric(found, kit.in_our_spelling(recipe.metric))
     chosen = _chosen(every, recipe)
+    kit.check_distinct(chosen)
     sign = _sign(chosen, metric, lower=recipe.lower_is_better)
     chosen, scale = _scaled(chosen, recipe.scale)
     values = _levelled(chosen, recipe.family)
@@ -95,16 +92,14 @@ def _settled(found: kit.Found, recipe: Recipe) -> tuple[pl.DataFrame, str, str, 
 def _remedies(values: pl.DataFrame, recipe: Recipe, memory: int) -> Iterator[str]:
     """Yield options with which refused results make a board: each is tried."""
     kinds = values.group_by("scale", pl.col("sign") < 0, maintain_order=True).agg(pl.col("item").unique())
-    once = values.filter(~pl.struct("system", "group", "item", "sample", "metric").is_duplicated().any().over("system"))
-    has = once.group_by("system", maintain_order=True).agg(pl.concat_str("group", "item", separator="\0"))
-    most = max(has["group"].to_list(), key=len, default=[])
-    systems = [system for system, of in has.iter_rows() if {*most} <= {*of}]
-    lists = [("items", sorted(names)) for names in sorted(kinds["item"].to_list(), key=len, reverse=True)]
-    scales: list[dict[str, Any]] = [{"scale": PERCENT}, {"scale": FRACTION}]
-    options = [{of: tuple(re.sub("[,']", "?", name) for name in names)} for of, names in [*lists, ("systems", systems)]]
+    options: list[dict[str, Any]] = [
+        {"items": tuple(re.sub("[,']", "?", name) for name in sorted(names))}
+        for names in sorted(kinds["item"].to_list(), key=len, reverse=True)
+    ]
+    options += [{"scale": PERCENT}, {"scale": FRACTION}]
     options += [{"metric": name} for name in values["metric"].unique().sort()]
-    options += [*scales, {"family": "none"}, *({"coverage": least} for least in (1.0, 0.9, 0.75, 0.5))]
-    for option in [*options, *({**option, **scale} for option in options for scale in scales)]:
+    options += [{"family": "none"}, *({"coverage": least} for least in (1.0, 0.9, 0.75, 0.5))]
+    for option in options:
         texts = {of: ",".join(to) if isinstance(to, tuple) else str(to) for of, to in option.items()}
         words = " ".join(f"--{of}={shlex.quote(text)}" for of, text in texts.items())
         if len(words) <= _LONGEST and all(getattr(recipe, of) == getattr(Recipe(), of) for of in option):
@@ -159,10 +154,6 @@ def _chosen(values: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
         if patterns:
             chosen = {text for of_pattern in matches.values() for text in of_pattern}
             values = values.filter(pl.any_horizontal(pl.col(name).is_in(chosen) for name in names))
-    doubled = values.filter(pl.struct("system", "group", "item", "sample").is_duplicated())
-    if len(doubled):
-        problem = f"{doubled['system'][0]} has two values of {doubled['item'][0]!r}"
-        raise InputError(problem, "Keep one of them, or tell repetitions apart by a column sample")
     items, has = values.select("group", "item").n_unique(), pl.struct("group", "item").n_unique().over("system")
     return values.filter(has >= recipe.coverage * items)
 
@@ -179,7 +170,8 @@ def _sign(values: pl.DataFrame, metric: str, *, lower: bool) -> int:
     other = 1 if lower else 0
     if -1 in signs and any(sign >= other for sign in signs):
         kind = pl.when(pl.col("sign") < 0).then(pl.lit("lower is better")).otherwise(pl.lit("higher is better"))
-        raise _refusal("items must agree in what is better", values, kind)
+        what = f"items must agree in what is better, got {kit.kinds_of(values, kind)}"
+        raise InputError(what, "Write the values of one kind")
     return -1 if lower or -1 in signs else 1
 
 
@@ -190,29 +182,16 @@ def _scaled(values: pl.DataFrame, requested: str) -> tuple[pl.DataFrame, str]:
         InputError: the scales of items differ, or of systems, and ``requested`` says none.
     """
     scales = values["scale"].unique(maintain_order=True)
-    scale = {"points": POINTS, "auto": scales[0]}.get(requested, requested)
+    scale = {"points": POINTS, "auto": (*scales, FRACTION)[0]}.get(requested, requested)
     if requested == "auto" and (len(scales) > 1 or " " in scale):
-        raise _refusal("values must have one scale", values, pl.col("scale"))
+        what = f"values must have one scale, got {kit.kinds_of(values, pl.col('scale'))}"
+        raise InputError(what, "Write the values of one kind")
     if requested == "auto" and scale == PERCENT:
         most = values.filter(pl.col("value") != 0).group_by("system").agg(pl.col("value").abs().max())
-        low = most.filter(pl.col("value") <= 1)["system"].sort().to_list()
-        if low and len(low) < len(most):
-            raise InputError(
-                f"values must all be fractions or all percent, got at most 1 of {', '.join(low[:3])}, more of others",
-                "Write all in one of them",
-            )
+        if 0 < len(low := most.filter(pl.col("value") <= 1)["system"].sort()) < len(most):
+            what = f"values must all be fractions or all percent, got at most 1 of {', '.join(low[:3])}, more of others"
+            raise InputError(what, "Write all in one of them")
     return values.with_columns(pl.col("value") * (0.01 if scale == PERCENT else 1.0)), scale
-
-
-def _refusal(problem: str, values: pl.DataFrame, kind: pl.Expr) -> InputError:
-    """Return an error that names kinds of items."""
-    kinds = values.group_by(kind=kind, maintain_order=True).agg(pl.col("item").unique(maintain_order=True))
-    kinds = kinds.sort(pl.col("item").list.len(), descending=True, maintain_order=True)
-    got = [
-        f"{name} of {', '.join(items[:6])}" + (f" and {len(items) - 6} more" if len(items) > 6 else "")
-        for name, items in kinds.iter_rows()
-    ]
-    return InputError(f"{problem}, got {'; '.join(got)}", "Write the values of one kind")
 
 
 def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
@@ -227,29 +206,8 @@ def _levelled(values: pl.DataFrame, family: str) -> pl.DataFrame:
         task = pl.when(pl.col("group") == "").then("item").otherwise("group")
         of_items = values.group_by(keys, maintain_order=True).agg(pl.mean("value"))
         means = of_items.group_by("system", item=task, maintain_order=True).agg(pl.mean("value"))
-        values = means.with_columns(group=pl.lit(""))
-    return values.with_columns(unit=_units(values, families, family))
-
-
-def _units(values: pl.DataFrame, families: pl.DataFrame, family: str) -> pl.Series:
-    """Return the resampling unit of each item: its family; else an item of a collection is a unit of its own."""
-    own = values.select(pl.concat_str("group", "item", separator="\0")).to_series()
-    known = {(group, item): of for group, item, of in families.iter_rows()}
-    column = {"type": "type", "domain": "domains", "auto": "" if known else "type"}.get(family)
-    tasks = values["group"].n_unique() == 1
-    if column and tasks:
-        table = pl.read_csv(kit.DATA / "mteb-tasks.csv").select("task", column)
-        known = {("", task): of for task, of in table.iter_rows()}
-    if column and family != "auto" and (unknown := sorted({*values["item"]} - {task for _, task in known})):
-        raise InputError(f"{len(unknown)} items are no tasks of MTEB, such as {unknown[0]!r}", "Write --family=none")
-    if family == "none":
-        return own
-    if family == "auto" and column and len({known.get(("", item), item) for item in values["item"]}) == 1:
-        return own  # one type of tasks: the question is then other tasks of this type
-    keys = zip(values["group"] if not column else [""] * len(values), values["item"], own, strict=True)
-    return pl.Series([
-        known.get((group, item), _PARTS if tasks and item.startswith(_PARTS) else unit) for group, item, unit in keys
-    ])  # fmt: skip
+        values = means.with_columns(group=pl.lit(""), sample=pl.lit(""))
+    return values.with_columns(unit=kit.units(values, families, alone=family == "none"))
 
 
 def _standing(frame: pl.DataFrame, notes: Sequence[str], factor: int) -> kit.Table:
@@ -296,14 +254,11 @@ def _notes(
     )
 
 
-def _doubts(made: kit.Board, found: kit.Found, values: pl.DataFrame, metric: str) -> Iterator[str]:
+def _doubts(made: kit.Board, found: kit.Found, values: pl.DataFrame) -> Iterator[str]:
     """Yield what says that lower is better, though higher counts as better."""
-    words = (word for line in found.skipped for word in re.split("[:,] ", line))
-    names = (metric, *(path.name.partition(".")[0] for path in found.files), *words)
-    reasons = [f"{name} is usually better lower" for name in names if kit.sign_of_name(name) < 0][:1]
-    ranked = kit.ranks(-made.values)
-    if np.ptp(np.abs(made.values)) and np.allclose(made.values * ranked.max() / made.values.max(), ranked):
-        reasons.append("the values are ranks, of which 1 is best")
+    reasons = [f"{name} is usually better lower" for name in found.rates()][:1]
+    ratios = values.select(pl.col("value") / pl.col("value").rank().over("group", "item", "sample")).to_numpy()
+    reasons += ["the values are ranks"] * bool(np.ptp(ratios) < _ROUNDING and values["value"].n_unique() > 1)
     places = [made.systems.index(system) for system in values["system"].unique(maintain_order=True)]
     if len(found.files) == 1 and len(places) > _FEW and np.corrcoef(places, range(len(places)))[0, 1] < _TURNED:
         reasons.append("the file lists its systems from the lowest mean up")
