@@ -43,7 +43,7 @@ def print_table(table: Table) -> None:
 
 def terminal() -> dict[str, Any]:
     """Return how tables that may be wrapped are shown on this terminal (:func:`render_table`)."""
-    return {"width": max(shutil.get_terminal_size((100, 24)).columns, 80), "ansi": sys.stdout.isatty()}
+    return {"width": max(shutil.get_terminal_size((100, 24)).columns, 80)}
 
 
 def print_artifacts(kind: str, artifacts: Sequence[Artifact], options: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pipeline.measure.permutation import EXACT_UNITS, PERMUTATIONS, pair_p_values, tail_bound
 from pipeline.measure.resampling import Floats
-from pipeline.measure.statistics import bootstrap_means, confidence_interval, holm, interval_kind
+from pipeline.measure.statistics import holm
 
 _TAIL = 200
 """Minimum permutations for each pair, so that p-values can be below 5% after Holm's correction over all pairs."""
@@ -84,29 +84,6 @@ def pairs_and_bounds(
     adjusted = np.ones((systems, systems))
     adjusted[first, second] = correct(p_values)
     return np.minimum(adjusted, adjusted.T), bounded
-
-
-def pair_intervals(values: Floats, *, seed: int, item: object, resamples: int, level: float) -> Floats:
-    """Return the intervals of the mean differences of pairs, the second less the first, float64 ``[pairs, 2]``.
-
-    All pairs share the resamples of :func:`pipeline.measure.statistics.bootstrap_means`, so the cost is one product a
-    system. NaN for pairs of which a system lacks a value, and for one query.
-
-    Args:
-        values: values of queries, float64 ``[systems, queries]``, or NaN.
-        seed: the user's seed.
-        item: name of the set of queries.
-        resamples: number of resamples.
-        level: confidence level.
-    """
-    first, second = np.triu_indices(len(values), 1)
-    ends, complete = np.full((len(first), 2), np.nan), np.asarray(~np.isnan(values).any(axis=1))
-    both = complete[first] & complete[second]
-    if interval_kind(values.shape[1]) != "none" and both.any():
-        means = bootstrap_means(np.nan_to_num(values), seed=seed, item=item, resamples=resamples)
-        a, b = first[both], second[both]
-        ends[both] = np.stack(confidence_interval(means[b] - means[a], values[b] - values[a], level=level), axis=1)
-    return ends
 
 
 MOST_LETTERS = 1_000

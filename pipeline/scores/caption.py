@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +57,6 @@ def collection(corpus: str) -> str:
 def scope(run: Row) -> str:
     """Return the scope of a pool: its field, the collection that its queries came with, or :data:`DATASET`."""
     return run["field"] or (collection(run["corpus"]) if has_own_queries(run) else DATASET)
-
-
-def listing(runs: pl.DataFrame, labels: Iterable[str], best: str) -> dict[str, str]:
-    """Return the entry of a page in the index of pages, by the names of :data:`pipeline.scores.page.parts.LISTED`."""
-    year = effective(runs.row(0, named=True)).get("year")
-    return {
-        "corpus": collection(runs["corpus"][0]),
-        "year": str(year or ""),
-        "systems": ", ".join(labels),
-        "best row": best,
-    }
 
 
 def unusual(run: Row) -> list[str]:

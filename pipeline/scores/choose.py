@@ -99,16 +99,12 @@ def choose_pools(root: Path, **chosen: Any) -> list[Artifact]:
 
 def require_measures(runs: pl.DataFrame, measures: Iterable[str]) -> None:
     """Check that each measure was scored for at least one ranking that is deep enough for it."""
-    scored = parse_measures(set(runs["measures"].explode()) or {"map"})
-    deepest = runs["depth"].max()
+    scored, deepest = set(runs["measures"].explode()), runs["depth"].max()
     for measure in parse_measures(list(measures)):
-        if measure not in scored:
+        if str(measure) not in scored:
             depth = f" --depth {measure.cutoff}" if (measure.cutoff or 0) > deepest else ""
-            choices = ", ".join(str(name) for name in sorted(scored, key=lambda name: name.order))
-            raise InputError(
-                f"{measure} was not scored for any of these rows",
-                f"Run mdcr eval --measures {measure}{depth}, or choose from {choices}",
-            )
+            problem = f"{measure} was not scored for any of these rows"
+            raise InputError(problem, f"Run mdcr eval --measures {measure}{depth}")
 
 
 def option(name: str) -> str:

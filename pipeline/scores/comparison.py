@@ -15,12 +15,10 @@ from pipeline.measure.design import RESAMPLED, Draws
 from pipeline.measure.estimates import POWER
 from pipeline.measure.permutation import least_p_value, patterns_text
 from pipeline.scores.average import AVERAGE, PROTOCOL, drawn
-from pipeline.scores.caption import listing
-from pipeline.scores.charts import views
 from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
-from pipeline.scores.page.parts import Chart, Page, Part
+from pipeline.scores.page.parts import Page, Part
 from pipeline.scores.tables import Table, label_of, points
 
 _TITLE = 64
@@ -127,17 +125,16 @@ def page_of(
         f"paired permutation test: {patterns_text(differences['queries'], differences['permutations'].max(), seed)}"
     )
     measures = differences["measure"].unique(maintain_order=True).to_list()
-    parts: list[Part] = [replace(difference_table(differences, runs), source=source), *_chart(differences, source)]
+    parts: list[Part] = [replace(difference_table(differences, runs), source=source)]
     if len(queries):
         parts.append(replace(queries_table(differences, queries), source=source))
-    parts.append(browser(runs, scores, measures, draws))
+    parts.append(browser(runs, scores, measures))
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
     found = findings_of_pair(differences, runs)
-    listed = listing(runs, (row["first"], row["second"]), found[0])
     title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {counted(count, 'query')}."
-    return Page(title, about, parts, facts, listed, found)
+    return Page(title, about, parts, facts, found)
 
 
 def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:
@@ -184,21 +181,3 @@ def _ranks_text(positives: Sequence[Mapping[str, Any]]) -> str:
 
 def _rank_pair(positive: Mapping[str, Any]) -> str:
     return f"{positive['first_rank'] or '–'} → {positive['second_rank'] or '–'}"
-
-
-def _chart(differences: pl.DataFrame, source: str) -> Iterator[Chart]:
-    """Yield a chart of differences by pool, if there are several."""
-    row = differences.row(0, named=True)
-    label = f"{row['second']} minus {row['first']}"
-    by_measure = differences.partition_by("measure", maintain_order=True)
-    if by_measure[0].height > 1:
-        position = pl.int_range(pl.len()).over("measure").cast(pl.Float64)
-        points = differences.select("measure", "low", "high", value="difference", x=position, label=pl.lit(label))
-        yield Chart(
-            title="Difference by pool",
-            x_label="",
-            unit=f"points, {label}",
-            views=views(points),
-            categories=[pool_of(row) for row in by_measure[0].iter_rows(named=True)],
-            provenance=source,
-        )

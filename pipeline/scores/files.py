@@ -17,9 +17,8 @@ from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say, warn
 from pipeline.core.schema import JUDGEMENTS
-from pipeline.core.text import unescape
 from pipeline.exchange.entries import MEMORY, Entries, labelled_file, name_of, read_entries
-from pipeline.exchange.runs import DECODE, check_distinct, rank_entries
+from pipeline.exchange.runs import check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures
@@ -114,9 +113,6 @@ def score_files(
     queries = {text: position for position, text in enumerate(dict.fromkeys(query for query, _ in judgements))}
     relevant = _qrels(judgements, queries, rows)
     collection = f"{name_of(qrels) if isinstance(qrels, Path) else 'qrels'}-{_digest(qrels)}"
-    judged = {text for pair in judgements for text in pair}
-    for name, run in zip(names, entries, strict=True):
-        _warn_of_encoded(name, run, judged)
     results = [
         _score(run, name, queries, rows, relevant, chosen, no_positive)
         for run, name in zip(entries, names, strict=True)
@@ -216,15 +212,6 @@ def _judgements(qrels: QrelsFile) -> dict[tuple[str, str], int]:
     if not grades:
         raise InputError(f"{name} holds no judgement", "Give a file of TREC qrels, BEIR's .tsv, or .json")
     return grades
-
-
-def _warn_of_encoded(name: str, run: Entries, judged: set[str]) -> None:
-    """Warn of ids that are equal in a run and the qrels only when percent-decoded in one of them."""
-    ranked = {*run.queries, *run.documents}
-    for file, ids, others in ((name, ranked, judged), ("the qrels", judged, ranked)):
-        encoded = [text for text in ids - others if "%" in text and unescape(text) in others - ids]
-        if encoded:
-            warn(f"{len(encoded):,} ids of {file} match only when percent-decoded, such as {encoded[0]!r}. {DECODE}")
 
 
 def _plain(given: Any) -> Any:

@@ -15,7 +15,7 @@ from pipeline.scores.caption import scope
 from pipeline.scores.facts import effective
 from pipeline.scores.layout import cell_of, runs_behind
 from pipeline.scores.sources import cited_until, trainings_of
-from pipeline.scores.tables import label_of, percent, points
+from pipeline.scores.tables import label_of, points
 
 _NAMED = 4
 """Maximum number of systems that a sentence names; it counts the others."""
@@ -39,12 +39,6 @@ def best_of(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[dict[str, Any], 
     best = rows.sort("value", descending=down, maintain_order=True).row(0, named=True)
     over = "mean over fields" if best["field"] == AVERAGE else scope(runs_behind(rows, runs).row(0, named=True))
     return best, over + ("" if best["size"] is None else f", {format_count(best['size'])} candidates")
-
-
-def best_line(summary: pl.DataFrame, runs: pl.DataFrame) -> str:
-    """Return the best system by the first measure in a line, for the index of pages."""
-    row, where = best_of(summary, runs)
-    return f"{row['label']}: {label_of(row['measure'])} {percent(row['value'])} ({where})"
 
 
 def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:

@@ -11,12 +11,10 @@ from pipeline.exchange.frames import as_csv
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups
 
 
-def render_table(
-    table: Table, output: str = "terminal", *, width: int = 100, ansi: bool = False, brief: bool = False
-) -> str:
+def render_table(table: Table, output: str = "terminal", *, width: int = 100, brief: bool = False) -> str:
     """Return a table for a ``terminal``, as ``markdown``, ``csv`` or ``latex`` (``brief``: for a paper)."""
     if output == "terminal":
-        return _terminal(table, width, ansi=ansi)
+        return _terminal(table, width)
     if output == "csv":
         return as_csv(table.frame)
     return _latex(table, brief=brief) if output == "latex" else _markdown(table)
@@ -49,17 +47,14 @@ def _markdown_cell(value: Value) -> str:
 _GAP = "  "
 _LEAST_TEXT = 30
 """Minimum width of a wrapped column."""
-_BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
-_WORSE, _BETTER = "\x1b[31m", "\x1b[32m"
 
 
-def _terminal(table: Table, width: int = 100, *, ansi: bool = False) -> str:
+def _terminal(table: Table, width: int) -> str:
     """Return a table as aligned text; without a title, or labels of columns, there is no line for them.
 
     A table wider than ``width`` is split into blocks, with the row labels repeated; a last column of texts is wrapped.
-    With ``ansi``, the best figures are bold, not marked by ``*``, and differences to published figures have colours.
     """
-    cells = [_column(column, [line.values[i] for line in table.lines], ansi) for i, column in enumerate(table.columns)]
+    cells = [_column(column, [line.values[i] for line in table.lines]) for i, column in enumerate(table.columns)]
     label_width = max(len(text) for text in (table.corner, *(line.label for line in table.lines)))
     widths = [len(texts[0]) + len(_GAP) for texts in cells]
     if table.columns and table.columns[-1].text:
@@ -102,10 +97,10 @@ def _block(table: Table, cells: Sequence[Sequence[str]], label_width: int, width
     return "\n".join(lines)
 
 
-def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
+def _column(column: Column, values: Sequence[Value]) -> list[str]:
     """Return the label and the values of a column as texts of one width; the pieces of figures are aligned."""
     compared = any(isinstance(value, Cell) and value.difference for value in values)
-    split_cells = [_pieces(value, ansi, 0 if compared else 2 - ansi) for value in values]
+    split_cells = [_pieces(value, 0 if compared else 2) for value in values]
     widths = [
         max(map(len, pieces)) for pieces in zip(*(pieces for pieces in split_cells if len(pieces) > 1), strict=True)
     ]
@@ -116,27 +111,16 @@ def _column(column: Column, values: Sequence[Value], ansi: bool) -> list[str]:
         for pieces in split_cells
     ]
     width = max(map(len, (column.label, *texts)))
-    padded = [text.ljust(width) if column.text else text.rjust(width) for text in (column.label, *texts)]
-    if ansi:
-        padded[1:] = [_styled(text, value) for text, value in zip(padded[1:], values, strict=True)]
-    return padded
+    return [text.ljust(width) if column.text else text.rjust(width) for text in (column.label, *texts)]
 
 
-def _pieces(value: Value, ansi: bool, marks: int) -> tuple[str, ...]:
+def _pieces(value: Value, marks: int) -> tuple[str, ...]:
     """Return the pieces of a value that are aligned separately; ``marks`` is the minimum width of the marks."""
     if not isinstance(value, Cell):
         return ("-" if value is None else value,)
     deviation = "" if value.deviation is None else f"±{value.form(value.deviation)}"
     spread = (f" {text}" if text else "" for text in (deviation, value.interval, value.difference))
-    return value.figure, ("*" * (value.best and not ansi) + value.marks).ljust(marks), *spread
-
-
-def _styled(text: str, value: Value) -> str:
-    if isinstance(value, Cell) and value.worse is not None:
-        return f"{_WORSE if value.worse else _BETTER}{text}{_PLAIN}"
-    if not isinstance(value, Cell) or not value.best:
-        return text
-    return text.replace(value.figure, f"{_BOLD}{value.figure}{_PLAIN}", 1)
+    return value.figure, ("*" * value.best + value.marks).ljust(marks), *spread
 
 
 _COLUMNS, _NARROW = 4, 2

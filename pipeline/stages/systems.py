@@ -180,22 +180,6 @@ def encoders(systems: Iterable[System]) -> list[Model]:
     return list({leaf.key: leaf.ranker for leaf in leaves if isinstance(leaf.ranker, Model)}.values())
 
 
-def encoder_names(text: str) -> list[str]:
-    """Return the encoders of the systems in ``--model``, as typed, each once; weights need not be installed."""
-    encoders = list(dict.fromkeys(encoder for system in names.parse(text) for encoder in _encoders_in(system)))
-    for name in encoders:
-        for part in registry.part_names(str(name)):
-            registry.kind_of(part)
-    return list(map(str, encoders))
-
-
-def _encoders_in(name: Name) -> list[Name]:
-    if name.parts is not None and name.base in _COMBINING:
-        ranking = name.parts[:1] if name.base == "rerank" else name.parts
-        return [inner for part in ranking for inner in _encoders_in(part)]
-    return [] if ranks_without_encoder(name) else [replace(name, label="")]
-
-
 def ranks_without_encoder(name: Name) -> bool:
     """Return whether a name is of BM25, a baseline or a run."""
     return name.base in ("bm25", *names.BASELINES) or name.base.startswith(("bm25:", names.RUN))

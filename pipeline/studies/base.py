@@ -35,7 +35,6 @@ class Report:
         parts: further parts of its page: charts that are no files, a browser of queries.
         copies: further files of the study, copied from artifacts, path by name.
         findings: what the figures show, sentences from its main table and its tests; empty: none.
-        best: the best row, for the index of reports (:func:`pipeline.scores.findings.best_line`).
         title: what its page shows, tables before charts; empty: the summary of the study, charts before tables.
     """
 
@@ -47,7 +46,6 @@ class Report:
     parts: Sequence[Part] = ()
     copies: Mapping[str, Path] = field(default_factory=dict)
     findings: Sequence[str] = ()
-    best: str = ""
     title: str = ""
 
 

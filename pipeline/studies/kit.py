@@ -90,7 +90,7 @@ from pipeline.scores.facts import artifact_of, gaps_of, setting_of
 from pipeline.scores.files import evaluate
 from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.layout import select_measures
-from pipeline.scores.page.browse import Typed, browser
+from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
 from pipeline.scores.plot import COLOURS, draw_heat
 from pipeline.scores.published import published as published_figure

@@ -178,15 +178,8 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: Report, t
     charts += [part for part in results.parts if isinstance(part, Chart)]
     other_parts = [part for part in results.parts if not isinstance(part, Chart)]
     parts: list[Part] = [*tables, *charts] if results.title else [*charts, *tables]
-    recipe, systems = record["recipe"], record["recipe"].get("systems") or ""
-    listing = {
-        "corpus": recipe.get("corpus") or ", ".join(results.sources[:1]).rpartition("-")[0],
-        "year": str(recipe.get("year") or ""),
-        "systems": systems if isinstance(systems, str) else ", ".join(systems),
-        "best row": results.best,
-    }
     title = results.title or f"{study.summary[0].upper()}{study.summary[1:]}"
-    return Page(title, f"Study {name}.", [*parts, *other_parts], facts, listing, results.findings)
+    return Page(title, f"Study {name}.", [*parts, *other_parts], facts, results.findings)
 
 
 _RATES = {

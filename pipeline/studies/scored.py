@@ -26,7 +26,7 @@ from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts as charts_of
 from pipeline.scores.charts import figures
 from pipeline.scores.choose import is_called, label_of_row
-from pipeline.scores.findings import best_line, findings
+from pipeline.scores.findings import findings
 from pipeline.scores.labels import labelled
 from pipeline.scores.layout import select_measures, table_of
 from pipeline.scores.page.browse import browser
@@ -257,13 +257,13 @@ class Scored:
         scores = self.values.filter(pl.col("measure").is_in(measures))
         summaries = summaries or [summarise(scores, self.runs, baseline=baseline, draws=draws)]
         report = report_of(self.runs, summaries, measures)
-        parts = [*report.parts, browser(self.runs, scores, measures, draws)]
+        parts = [*report.parts, browser(self.runs, scores, measures)]
         shown, found = [*tables, *report.tables], () if tables else report.findings
         return replace(report, tables=shown, charts=charts or {}, parts=parts, findings=found)
 
 
 def report_of(runs: pl.DataFrame, summaries: Sequence[pl.DataFrame], measures: Sequence[str]) -> Report:
-    """Return the tables, charts and figures of summaries; the best row is that of the last one."""
+    """Return the tables, charts and figures of summaries."""
     summaries = [select_measures(summary, measures) for summary in summaries]
     tables = [table for summary in summaries for table in summary.partition_by("table", maintain_order=True)]
     parts: list[Part] = [chart for summary in summaries for chart in charts_of(summary, runs)]
@@ -277,7 +277,6 @@ def report_of(runs: pl.DataFrame, summaries: Sequence[pl.DataFrame], measures: S
         sources=[runs["corpus"][0], *sorted(runs["pool"].unique())],
         parts=parts,
         findings=findings(summaries[-1], runs),
-        best=best_line(summaries[-1], runs),
     )
 
 

@@ -31,7 +31,7 @@ from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.score import score_task
-from pipeline.stages.systems import encoder_names, parse_systems
+from pipeline.stages.systems import parse_systems
 from tests.builders import make_corpus, make_pool
 from tests.shared import real
 
@@ -240,7 +240,6 @@ def test_names_and_options(named: str) -> None:
     text = f"bm25,{named}:distance=cosine,missing=skip,queries={named[8:]},rrf(bm25,{named}/x.npy)"
     names = [system.name for system in parse_systems(text)]
     assert names[1:] == ["vectors:a=b:distance=cosine,missing=skip,queries=a=b", "rrf(bm25,vectors:x.npy)"]
-    assert len(encoder_names(text)) == 2
     model = registry.resolve(f"{named}:distance=l2")
     assert (model.name, model.distance, model.slug, model.multi_vector) == (named, "l2", "vectors", False)
 

@@ -214,9 +214,6 @@ def test_ids_of_other_files_are_read_as_they_are(tmp_path: Path, capsys: pytest.
             expected
         )
     assert capsys.readouterr().err == ""
-    (tmp_path / "my.run").write_text("q Q0 a%3Eb 1 3 x\n")
-    assert evaluate(tmp_path / "my.run", {"q": {"a>b": 1}}).filter(measure="map")["value"].item() == 0
-    assert "1 ids of my match only when percent-decoded, such as 'a%3Eb'" in capsys.readouterr().err
 
 
 BAD_GRADES: list[Any] = [0.6, 1.4, 40_000, -40_000, 10**30, float("nan"), float("inf"), None, "high", True, [1]]

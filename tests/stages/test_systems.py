@@ -18,7 +18,7 @@ from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
-from pipeline.stages.systems import Reranker, encoder_names, encoders, parse_systems
+from pipeline.stages.systems import Reranker, encoders, parse_systems
 from pipeline.stages.titles import display_name, exact_name, fused_names, stored_names, stored_system
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
@@ -186,7 +186,6 @@ def test_questions_about_names() -> None:
     assert [name.base for name in walk(text)] == ["lsa", "rerank", "rrf", "bm25:tuned", "lsa", "cross:a/b", "3"]
     assert fused_names("rrf(bm25:k1=2,b=0.5,lsa)") == ["bm25:k1=2,b=0.5", "lsa"]
     assert fused_names("mean(a,b)") == fused_names("rrf(a,b),c") == fused_names("lsa") == fused_names("") == []
-    assert encoder_names("mine=scincl,x=rrf(bm25,y=specter)") == ["scincl", "specter"]
 
 
 def test_fused_and_labelled_systems() -> None:
@@ -208,7 +207,7 @@ def test_reranked_systems(models: Path) -> None:
         assert (system.parts[0].name, reranker.head, reranker.model.max_length) == ("rrf(bm25,lsa)", 30, 64)
         assert reranker.model.compute == "bfloat16"
         assert system.name == "rerank(rrf(bm25,lsa),cross:cross:compute=bfloat16,max_length=64,30)"
-        assert [model.name for model in encoders([system])] == encoder_names(text) == ["lsa"]
+        assert [model.name for model in encoders([system])] == ["lsa"]
 
 
 @pytest.mark.parametrize(

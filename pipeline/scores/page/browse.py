@@ -11,22 +11,18 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core import csr
 from pipeline.core.artifact import readable
 from pipeline.core.config import format_count
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.design import Draws
 from pipeline.measure.inputs import RankedRun, query_of, ranks_of, within
 from pipeline.measure.measures import sign_of
-from pipeline.measure.ranks import pair_intervals
-from pipeline.scores.average import PROTOCOL, drawn
 from pipeline.scores.caption import pool_text, scope
 from pipeline.scores.page.parts import Browser
 from pipeline.scores.store import open_pool, open_rankings, readable_runs
@@ -41,36 +37,11 @@ ALL = 5_000
 _Rows = npt.NDArray[np.int64]
 
 
-class Typed(NamedTuple):
-    """The candidates of each query of a pool, with their types.
-
-    Attributes:
-        kinds: the types and their meanings; the first is that of positives.
-        query: int64 ``[entries]``, positions of the queries.
-        row: int64 ``[entries]``, corpus rows of the candidates.
-        kind: int64 ``[entries]``, position in ``kinds``; a candidate has an entry for each of its types.
-    """
-
-    kinds: Mapping[str, str]
-    query: _Rows
-    row: _Rows
-    kind: _Rows
-
-    def listed(self) -> tuple[_Rows, _Rows, npt.NDArray[np.uint32]]:
-        """Return query, row and types (a bit each) of each distinct candidate, in rising order."""
-        packed, candidate = np.unique(csr.pack(self.query, self.row), return_inverse=True)
-        types = np.zeros(len(packed), np.uint32)
-        np.bitwise_or.at(types, candidate, np.uint32(1) << self.kind.astype(np.uint32))
-        return (packed >> np.uint64(32)).astype(np.int64), packed.astype(np.uint32).astype(np.int64), types
-
-
 def browser(
     runs: pl.DataFrame,
     scores: pl.DataFrame,
     measures: Sequence[str],
-    draws: Draws = PROTOCOL,
     top: int = TOP,
-    types: Mapping[str, Typed] | None = None,
     most: int = ALL,
 ) -> Browser:
     """Return the browser of the rankings of one kind of pool.
@@ -79,41 +50,35 @@ def browser(
     it contains one pool for each field and for the dataset level: of those with the most systems, the largest, its
     first sample. Pools whose corpus is gone, and what cannot be read, are left out.
 
-    Rankings show their ``top`` entries; with ``types``, by the name of the pool, they show all typed candidates.
+    Rankings show their ``top`` entries.
     """
     by_pool = runs.partition_by("pool", maintain_order=True)
     opened = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
     pools = [(read, pool) for of_pool, pool in opened if len(read := readable_runs(of_pool))]
     ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in pools)
     chosen: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
-    group = "pool" if types is None and ranked_queries <= most else "field"
+    group = "pool" if ranked_queries <= most else "field"
     for runs_of_pool, pool in pools:
         name = runs_of_pool[group][0]
         if name not in chosen or _priority(runs_of_pool) > _priority(chosen[name][0]):
             chosen[name] = (runs_of_pool, pool)
     fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in chosen.values()))
     samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in chosen.values())
-    draws = drawn(draws)
-    seed = draws.seed_of(runs)
 
     def pack_one(of_pool: tuple[pl.DataFrame, Pool]) -> tuple[str, str]:
         runs_of_pool, pool = of_pool
-        first, typed = runs_of_pool.row(0, named=True), (types or {}).get(pool.artifact.name)
-        label = scope(first) + (f", {format_count(first['size'])}" if typed is None else "")
+        first = runs_of_pool.row(0, named=True)
+        label = f"{scope(first)}, {format_count(first['size'])}"
         label += f", sample {first['sample']}" if samples[first["field"], first["size"]] > 1 else ""
         of_pool = scores.filter(pl.col("label").is_in(runs_of_pool["label"].implode()), pool=first["pool"])
-        return label, _pack_pool(runs_of_pool, pool, of_pool, measures, draws, seed, top, typed)
+        return label, _pack_pool(runs_of_pool, pool, of_pool, measures, top)
 
     order = sorted(
         chosen.values(), key=lambda item: (-fields.index(item[0]["field"][0]), *_priority(item[0])), reverse=True
     )
     blocks = dict(readable(order, pack_one))
     omitted = len(pools) - len(blocks)
-    contents = (
-        "Every candidate of each query, with its types"
-        if types
-        else f"The first {top} entries of each ranking, and the rank of every positive"
-    )
+    contents = f"The first {top} entries of each ranking, and the rank of every positive"
     omitted_note = (
         f" To stay small, this page holds {len(blocks)} of {len(pools)} pools: the largest of each field in its first "
         "sample. Choose others by --field and --size of mdcr report."
@@ -125,29 +90,19 @@ def _priority(runs: pl.DataFrame) -> tuple[int, int, int]:
     return len(runs), int(runs["size"][0]), -int(runs["sample"][0])
 
 
-def _pack_pool(
-    runs: pl.DataFrame,
-    pool: Pool,
-    scores: pl.DataFrame,
-    measures: Sequence[str],
-    draws: Draws,
-    seed: int,
-    top: int,
-    typed: Typed | None,
-) -> str:
+def _pack_pool(runs: pl.DataFrame, pool: Pool, scores: pl.DataFrame, measures: Sequence[str], top: int) -> str:
     """Return the rankings of one pool as a block, which ``queries.js`` reads.
 
-    Query ``i`` lists the papers ``offsets[i]`` to ``offsets[i + 1]``: its positives, or all candidates if they have
-    ``types`` (a bit each). ``listed`` and ``top`` are positions of papers; the number of papers means none, so that 16
-    bits suffice for most pools. ``ranks`` ``[systems, listed]`` count from 1; 0: not retrieved. ``values`` ``[measures,
-    systems, queries]`` are NaN for queries without score.
+    Query ``i`` lists its positives, the papers ``offsets[i]`` to ``offsets[i + 1]``. ``listed`` and ``top`` are
+    positions of papers; the number of papers means none, so that 16 bits suffice for most pools. ``ranks`` ``[systems,
+    listed]`` count from 1; 0: not retrieved. ``values`` ``[measures, systems, queries]`` are NaN for queries without
+    score.
     """
     count, labels = len(pool.query_rows), runs["label"].to_list()
     rankings = open_rankings(runs, pool)
-    of_positives = query_of(rankings.qrels.offsets), rankings.qrels.rows, np.empty(0, np.uint32)
-    query, row, types = of_positives if typed is None else typed.listed()
+    query, row = query_of(rankings.qrels.offsets), rankings.qrels.rows
     ranks = np.stack([ranks_of(run, query, row) for run in rankings.runs.values()]).astype(np.uint32)
-    best = np.stack([_first_entries(run, top if typed is None else 0) for run in rankings.runs.values()])
+    best = np.stack([_first_entries(run, top) for run in rankings.runs.values()])
     papers, positions = np.unique(np.concatenate([row, best[best >= 0]]), return_inverse=True)
     best_papers = np.full(best.shape, len(papers), np.uint32)
     best_papers[best >= 0] = positions[len(row) :]
@@ -161,9 +116,7 @@ def _pack_pool(
         "signs": [sign_of(name) for name in measures],
         "first": _two_best(values[0], sign_of(measures[0])),
         "top": best.shape[2],
-        "level": draws.level,
         "facts": facts,
-        "kinds": [] if typed is None else list(typed.kinds.items()),
     }
     columns = {
         **_query_columns(pool),
@@ -173,8 +126,6 @@ def _pack_pool(
         "ranks": narrow(ranks),
         "top": narrow(best_papers),
         "values": values.astype(np.float32),
-        "intervals": _intervals(values, draws, seed, runs["field"][0] or ""),
-        "types": narrow(types),
     }
     return pack(header, columns)
 
@@ -184,22 +135,6 @@ def _two_best(values: npt.NDArray[np.float64], sign: int) -> list[int]:
     means = [sign * np.nanmean(of_system) if np.isfinite(of_system).any() else -np.inf for of_system in values]
     best = sorted(range(len(means)), key=means.__getitem__, reverse=True)[:2]
     return best[::-1] if len(means) > 2 else list(range(len(means)))
-
-
-def _intervals(values: npt.NDArray[np.float64], draws: Draws, seed: int, field: str) -> npt.NDArray[np.float32]:
-    """Return the interval of the mean difference of each pair of systems, as :func:`pipeline.scores.compare.compare`.
-
-    Returns:
-        float32 ``[measures, pairs, 2]``; NaN: no scores of the measure, or of one query only.
-    """
-    pairs = values.shape[1] * (values.shape[1] - 1) // 2
-    intervals = np.full((len(values), pairs, 2), np.nan, np.float32)
-    for position, of_measure in enumerate(values):
-        scored = of_measure[:, ~np.isnan(of_measure).all(axis=0)]
-        intervals[position] = pair_intervals(
-            scored, seed=seed, item=field, resamples=draws.resamples, level=draws.level
-        )
-    return intervals
 
 
 def _first_entries(run: RankedRun, top: int) -> _Rows:

@@ -70,9 +70,6 @@ class Browser:
     note: str = ""
 
 
-LISTED = ("corpus", "year", "systems", "best row")
-"""Columns of the index of pages."""
-
 Part = Table | Chart | Browser
 
 
@@ -85,7 +82,6 @@ class Page:
         about: a line below the heading.
         parts: parts in order.
         facts: provenance of the whole page: names and values.
-        listing: its entry in the index of pages, by the names of :data:`LISTED`.
         findings: what the figures show: sentences, with which the page begins.
     """
 
@@ -93,5 +89,4 @@ class Page:
     about: str
     parts: Sequence[Part]
     facts: Mapping[str, str] = field(default_factory=dict)
-    listing: Mapping[str, str] = field(default_factory=dict)
     findings: Sequence[str] = ()

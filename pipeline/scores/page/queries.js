@@ -4,31 +4,19 @@ class Pool {
   constructor({ header, columns }) {
     Object.assign(this, header, { data: columns });
     this.count = columns.offsets.length - 1;
-    this.positives = Array.from({ length: this.count }, (_, query) => {
-      const [start, end] = [columns.offsets[query], columns.offsets[query + 1]];
-      return this.kinds.length ? columns.types.subarray(start, end).filter(types => types & 1).length : end - start;
-    });
+    this.positives = Array.from({ length: this.count }, (_, query) => columns.offsets[query + 1] - columns.offsets[query]);
   }
   value(measure, system, query) { return this.data.values[(measure * this.systems.length + system) * this.count + query]; }
-  // Interval of the mean of b less a.
-  interval(measure, a, b) {
-    const many = this.systems.length, [first, second] = [Math.min(a, b), Math.max(a, b)];
-    const pair = first * (2 * many - first - 1) / 2 + second - first - 1, start = 2 * (measure * many * (many - 1) / 2 + pair);
-    const ends = a === b ? [NaN, NaN] : [...this.data.intervals.subarray(start, start + 2)];
-    return a < b ? ends : [-ends[1], -ends[0]];
-  }
-  paper(number) { return { number, id: this.data.paper_ids[number], title: this.data.paper_titles[number], year: this.data.paper_years[number], types: 0 }; }
+  paper(number) { return { number, id: this.data.paper_ids[number], title: this.data.paper_titles[number], year: this.data.paper_years[number] }; }
   listed(query) {
     const found = [], total = this.data.listed.length;
     for (let at = this.data.offsets[query]; at < this.data.offsets[query + 1]; at++) {
-      const types = this.kinds.length ? this.data.types[at] : 1;
-      found.push({ ...this.paper(this.data.listed[at]), types, ranks: this.systems.map((_, s) => this.data.ranks[s * total + at]) });
+      found.push({ ...this.paper(this.data.listed[at]), relevant: true, ranks: this.systems.map((_, s) => this.data.ranks[s * total + at]) });
     }
     return found;
   }
-  // The best entries of a ranking: of all candidates, where they are listed.
+  // The best entries of a ranking.
   best(system, query, listed) {
-    if (this.kinds.length) return [...listed].sort((one, other) => one.ranks[system] - other.ranks[system]).slice(0, PAGE);
     const start = (system * this.count + query) * this.top, known = new Map(listed.map(each => [each.number, each]));
     const numbers = [...this.data.top.subarray(start, start + this.top)].filter(number => number < this.data.paper_ids.length);
     return numbers.map(number => known.get(number) ?? this.paper(number));
@@ -43,7 +31,7 @@ function headed(text) {
 }
 class Browser {
   constructor(root, pools) {
-    Object.assign(this, { root, pools, form: $("form", root), opened: new Map(), chosen: new Set(), sort: "difference", down: true, first: 0 });
+    Object.assign(this, { root, pools, form: $("form", root), opened: new Map(), sort: "difference", down: true, first: 0 });
     pools.forEach((pool, number) => this.form.pool.append(make("option", pool.label, { value: number })));
     this.form.addEventListener("submit", event => event.preventDefault());
     this.form.pool.addEventListener("change", () => this.open());
@@ -102,12 +90,9 @@ class Browser {
     const mean = name => known.reduce((sum, row) => sum + row[name], 0) / known.length;
     const sign = this.pool.signs[Number(this.form.measure.value)] ?? 1;
     const count = test => known.filter(row => test(sign * row.difference)).length;
-    // The interval is of all queries: no filter leaves one out.
-    const ends = this.rows.length === this.pool.count ? this.pool.interval(Number(this.form.measure.value), ...this.sides) : [NaN];
-    const interval = Number.isNaN(ends[0]) ? "" : ` [${ends.map(signed).join(", ")}] (${100 * this.pool.level}% interval)`;
     $(".comparison", this.root).textContent = known.length
       ? `${this.pool.measures[this.form.measure.value]} of ${known.length.toLocaleString("en")} queries: ${a} ${percent(mean("a"))}, ${b} ${percent(mean("b"))}, ` +
-        `difference ${signed(mean("difference"))}${interval}. ${b} is better on ${count(d => d > 0)}, the same on ${count(d => d === 0)}, worse on ${count(d => d < 0)}.`
+        `difference ${signed(mean("difference"))}. ${b} is better on ${count(d => d > 0)}, the same on ${count(d => d === 0)}, worse on ${count(d => d < 0)}.`
       : "No query fits.";
   }
   scatter() {
@@ -157,50 +142,28 @@ class Browser {
     const { pool } = this, article = $("article", this.root), year = pool.data.query_years[query], listed = pool.listed(query);
     this.shown = query;
     article.replaceChildren(...headed(pool.data.query_titles[query] || pool.data.query_ids[query]));
-    const where = this.form.pool.selectedOptions[0].textContent, of = pool.kinds.length ? `${where}, ${listed.length}` : where;
-    article.append(make("p", `Query ${pool.data.query_ids[query]}${year ? `, ${year}` : ""}, ${of} candidates`, { class: "note" }));
-    if (pool.kinds.length) article.append(this.legend(listed));
-    const wanted = pool.kinds.reduce((bits, [name], kind) => bits | this.chosen.has(name) << kind, 0);
-    const kept = wanted ? listed.filter(each => each.types & wanted) : listed;
-    article.append(this.table(kept), this.tops(query, kept), this.facts());
+    const where = this.form.pool.selectedOptions[0].textContent;
+    article.append(make("p", `Query ${pool.data.query_ids[query]}${year ? `, ${year}` : ""}, ${where} candidates`, { class: "note" }));
+    article.append(this.table(listed), ...(pool.top ? [this.tops(query, listed)] : []), this.facts());
     article.hidden = false;
     if (move) {
       article.focus({ preventScroll: true });
       article.scrollIntoView({ block: "start", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
     }
   }
-  // What each type means; its button restricts the candidates to the types that are pressed.
-  legend(listed) {
-    const box = make("ul", null, { class: "kinds", "aria-label": "Types of candidates; choose those that are shown" });
-    this.pool.kinds.forEach(([name, meaning], kind) => {
-      const count = listed.filter(each => each.types >> kind & 1).length, entry = make("li");
-      const button = make("button", `${name} ${count}`, { type: "button", "aria-pressed": this.chosen.has(name) });
-      button.addEventListener("click", () => {
-        if (!this.chosen.delete(name)) this.chosen.add(name);
-        this.show(this.shown, false);
-        $$(".kinds button", this.root)[kind].focus();
-      });
-      entry.append(button, ` ${meaning}`);
-      box.append(entry);
-    });
-    return box;
-  }
-  names(types) { return this.pool.kinds.filter((_, kind) => types >> kind & 1).map(([name]) => name); }
   table(listed) {
     const { sides, pool } = this, box = make("div", null, { class: "scroll" }), table = make("table", null, { class: "positives" }), head = make("tr");
-    const far = rank => rank || Infinity, typed = pool.kinds.length > 0;
+    const far = rank => rank || Infinity;
     listed.sort((one, other) => Math.min(...sides.map(s => far(one.ranks[s]))) - Math.min(...sides.map(s => far(other.ranks[s]))));
-    table.append(make("caption", typed ? `${listed.length} candidates, and the rank of each` : `${listed.length} positives, and the rank of each (–: not retrieved)`));
+    table.append(make("caption", `${listed.length} positives, and the rank of each (–: not retrieved)`));
     head.append(make("th", "paper", { scope: "col", class: "label" }));
-    if (typed) head.append(make("th", "types", { scope: "col", class: "label" }));
     head.append(make("th", "year", { scope: "col" }));
     pool.systems.forEach((name, s) => head.append(make("th", breaking(name), { scope: "col", class: sides.includes(s) ? "chosen" : "" })));
     table.append(make("thead"), make("tbody"));
     table.tHead.append(head);
     for (const each of listed) {
-      const line = make("tr", null, { class: typed && each.types & 1 ? "relevant" : "" });
+      const line = make("tr");
       line.append(make("th", each.title || each.id, { scope: "row", title: each.id }));
-      if (typed) line.append(make("td", this.names(each.types).join(", "), { class: "label" }));
       line.append(make("td", each.year || "–"));
       each.ranks.forEach((rank, s) => line.append(make("td", rank ? rank.toLocaleString("en") : "–", { class: sides.includes(s) ? "chosen" : "" })));
       line.hidden = table.tBodies[0].rows.length >= PAGE;
@@ -219,12 +182,10 @@ class Browser {
     const box = make("div", null, { class: "sides" }), { pool } = this;
     for (const side of this.sides) {
       const column = make("section"), list = make("ol"), best = pool.best(side, query, listed);
-      column.append(make("h4", `${pool.systems[side]}: first ${pool.top || PAGE}`));
+      column.append(make("h4", `${pool.systems[side]}: first ${pool.top}`));
       best.forEach((paper, place) => {
-        const relevant = paper.types & 1, rank = pool.kinds.length ? paper.ranks[side] : place + 1;
-        const entry = make("li", null, { class: relevant ? "relevant" : "", title: paper.id, value: rank });
-        const marks = pool.kinds.length ? this.names(paper.types).map(name => make("span", name, { class: "kind" })) : [];
-        entry.append(make("span", paper.title || paper.id), make("span", `${paper.year ? ` (${paper.year})` : ""}${relevant && !marks.length ? " ✓ positive" : ""} `, { class: "year" }), ...marks);
+        const entry = make("li", null, { class: paper.relevant ? "relevant" : "", title: paper.id, value: place + 1 });
+        entry.append(make("span", paper.title || paper.id), make("span", `${paper.year ? ` (${paper.year})` : ""}${paper.relevant ? " ✓ positive" : ""} `, { class: "year" }));
         list.append(entry);
       });
       column.append(best.length ? list : make("p", "Nothing was retrieved.", { class: "note" }));

@@ -13,9 +13,9 @@ from pipeline.core.config import counted, format_count
 from pipeline.core.provenance import code_version
 from pipeline.measure.design import Draws
 from pipeline.scores.average import AVERAGE, PROTOCOL
-from pipeline.scores.caption import collection, listing, pool_text, provenance, scope
+from pipeline.scores.caption import collection, pool_text, provenance, scope
 from pipeline.scores.charts import charts
-from pipeline.scores.findings import best_line, findings
+from pipeline.scores.findings import findings
 from pipeline.scores.layout import build_tables, select_measures, table_of
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
@@ -76,11 +76,10 @@ def page_of(report: Report) -> Page:
     facts = {"corpus": corpus, "pool settings": pool_text(runs.row(0, named=True))}
     facts |= {"figures": provenance(summary, runs), "code": code_version()}
     parts: list[Part] = [*_tables(report), *charts(selected, runs)]
-    queries = browser(runs, report.scores, report.measures, report.draws)
+    queries = browser(runs, report.scores, report.measures)
     parts += [queries] if queries.pools else []
     shown = findings(selected, runs)
-    entry = listing(runs, selected["label"].unique(maintain_order=True), best_line(selected, runs))
-    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, entry, shown)
+    return Page(f"Retrieval on {collection(corpus)}", about, parts, facts, shown)
 
 
 def _tables(report: Report) -> Iterator[Part]:

@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape, unescape
+from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -19,7 +19,7 @@ from urllib.parse import quote
 from pipeline.core import files
 from pipeline.core.config import counted
 from pipeline.scores.page.browse import pack
-from pipeline.scores.page.parts import LISTED, Browser, Chart, Page, Part
+from pipeline.scores.page.parts import Browser, Chart, Page, Part
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Cell, Table, TableRow, Value, groups
 
@@ -153,9 +153,6 @@ def _file(
             f'<div role="group" aria-label="{name}"><span>{name}</span>{" ".join(group)}</div>'
             for name, group in links.items()
         ),
-        "listing": "\n".join(
-            f'<meta name="{name}" content="{escape(page.listing[name])}">' for name in LISTED if name in page.listing
-        ),
         "body": "\n".join(sections),
         "facts": _facts(page.facts),
         "library": library,
@@ -272,32 +269,25 @@ def write_page(page: Page, folder: Path) -> Path:
 
 
 def write_index(folder: Path) -> Path:
-    """Write the index of all pages in the subfolders of a folder; of :data:`LISTED`, it has what any page fills."""
-    pages = {path.parent.name: _index_entry(path) for path in sorted(folder.glob(f"[!.]*/{NAME}"))}
-    filled = [name for name in LISTED if any(entry.get(name) for entry in pages.values())]
-    columns = ("report", *filled, "written (UTC)", "contents")
-    listed = {name: [entry.get(column, "") for column in columns] for name, entry in pages.items()}
-    rows = "".join(
-        f'<tr><th scope="row"><a href="{escape(quote(folder_name))}/index.html">{escape(title)}</a></th>'
-        + "".join(f'<td class="label{" wrap" * (len(text) > 20)}">{_breakable(text)}</td>' for text in texts)
-        + "</tr>"
-        for folder_name, (title, *texts) in listed.items()
-    )
-    head = "".join(_header(text, label=True) for text in columns)
-    tools = _PageBuilder().tools("", {}, len(pages))
+    """Write the index of all pages in the subfolders of a folder."""
+    paths = sorted(folder.glob(f"[!.]*/{NAME}"))
+    rows = "".join(map(_index_row, paths))
+    head = "".join(_header(text, label=True) for text in ("report", "written (UTC)", "contents"))
+    tools = _PageBuilder().tools("", {}, len(paths))
     table = _scrollable("", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
     page = _file(
-        Page("Reports", f"{counted(len(pages), 'report')}.", []), [f"<section>{tools}{table}</section>"], {}, {}
+        Page("Reports", f"{counted(len(paths), 'report')}.", []), [f"<section>{tools}{table}</section>"], {}, {}
     )
     files.write_text(folder / NAME, page)
     return folder / NAME
 
 
-def _index_entry(path: Path) -> dict[str, str]:
-    """Return the row of a page in the index: its title as ``report``, what it has of :data:`LISTED`, date, contents."""
+def _index_row(path: Path) -> str:
+    """Return the row of a page in the index: its title, when it was written, and what it contains."""
     with path.open(encoding="utf-8", errors="replace") as handle:
         head = handle.read(1 << 16)
-    meta = {name: unescape(text) for name, text in re.findall('<meta name="([a-z ]+)" content="(.*?)">', head)}
-    title = re.search("<title>(.*?)</title>", head)
-    meta |= {"report": unescape(title[1]) if title else path.parent.name, "contents": meta.get("description", "")}
-    return meta | {"written (UTC)": f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M}"}
+    title, about = (re.search(text, head) for text in ("<title>(.*?)</title>", 'name="description" content="(.*?)"'))
+    shown = title[1] if title else escape(path.parent.name)
+    link = f'<th scope="row"><a href="{escape(quote(path.parent.name))}/{NAME}">{shown}</a></th>'
+    written = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M}"
+    return f'<tr>{link}<td class="label">{written}</td><td class="label wrap">{about[1] if about else ""}</td></tr>'

@@ -112,13 +112,6 @@ def shown_average(figures: pl.DataFrame) -> str:
     return FOLDS if FOLDS in figures["average"] else QUERIES
 
 
-def best_line(figures: pl.DataFrame, measure: str) -> str:
-    """Return a line for the index of reports: the best system by a measure over all facets, and its mean in percent."""
-    rows = figures.filter(pl.col("system") != RANDOM[0], facet=ALL, measure=measure, average=shown_average(figures))
-    best = rows.sort("mean", descending=kit.sign_of(measure) > 0, maintain_order=True).row(0, named=True)
-    return f"{best['system']}, {best['form']}: {label_of(measure)} {100 * best['mean']:.1f} (all facets)"
-
-
 def score_tables(figures: pl.DataFrame, shown: Sequence[str], pools: Mapping[str, Pool]) -> list[kit.Table]:
     """Return the table of scores by facet, and that of all measures over all facets."""
     averaged = figures.filter(average=shown_average(figures))

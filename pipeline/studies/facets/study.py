@@ -110,5 +110,4 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     return kit.Report(
         [table for table in tables if len(table.frame)], figures=drawn, files=files,
         sources=[corpus.name, made[collection_task.id].name, *(pool.artifact.name for pool in opened.values())],
-        best=scoring.best_line(figures, measure),
     )  # fmt: skip

@@ -47,7 +47,7 @@ def card(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     return kit.Report(
         tables,
         files={"README.md": "\n\n".join([f"# {model}", *(kit.render_table(table, "markdown") for table in tables)])},
-        parts=list(study.queries_of(benchmarks, recipe.seed, (model, "bm25", kit.UNTUNED))),
+        parts=list(study.queries_of(benchmarks, (model, "bm25", kit.UNTUNED))),
         title=f"{model} against BM25, on {kit.counted(len(benchmarks), 'benchmark')}",
     )
 

@@ -59,13 +59,11 @@ def leaderboard(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     benchmarks, roots = read_benchmarks(workspace, recipe)
     cost_of = costs(roots, benchmarks)
     overall, without = zip(*_standings(benchmarks, cost_of), strict=True)
-    best = overall[0].frame.row(0, named=True)
     corpora = (benchmark.runs["corpus"][0] for benchmark in benchmarks if benchmark.runs is not None)
     return kit.Report(
         [*overall, _figures(benchmarks, cost_of, recipe), *filter(None, without)],
         sources=list(dict.fromkeys(corpora)),
-        parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks, recipe.seed)],
-        best=f"{best['system']}: mean rank {best['mean_rank']:.1f} over {kit.counted(best['benchmarks'], 'benchmark')}",
+        parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks)],
         title=f"Leaderboard: citation recommendation, {datetime.now(UTC):%B %Y}",
     )
 
@@ -234,7 +232,7 @@ def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs]) -
             yield kit.Chart(f"Value against {head}", head, "%", views, log=True)
 
 
-def queries_of(benchmarks: Sequence[Benchmark], seed: int, only: Sequence[str] = ()) -> Iterator[kit.Browser]:
+def queries_of(benchmarks: Sequence[Benchmark], only: Sequence[str] = ()) -> Iterator[kit.Browser]:
     """Yield a browser of the queries in the first sample of each benchmark, to compare any two systems."""
     pools = dict[str, str]()
     for benchmark in benchmarks:
@@ -243,7 +241,7 @@ def queries_of(benchmarks: Sequence[Benchmark], seed: int, only: Sequence[str] =
             runs, scores = (frame.filter(pl.col("system").is_in(names)) for frame in (benchmark.runs, benchmark.scores))
             order = pl.col("system").cast(pl.Enum(names))
             runs = runs.filter(sample=benchmark.runs["sample"].min()).sort(order)
-            queries = kit.browser(runs, scores, [benchmark.facts["measure"]], kit.Draws(seed=seed), top=0)
+            queries = kit.browser(runs, scores, [benchmark.facts["measure"]], top=0)
             pools |= zip([benchmark.name], queries.pools.values(), strict=False)
     if pools:
         yield kit.Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")

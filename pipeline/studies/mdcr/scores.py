@@ -14,7 +14,7 @@ import polars as pl
 from pipeline.studies import kit
 from pipeline.studies.kit import Floats
 from pipeline.studies.mdcr.evaluation import Recipe, evaluated, read_evaluation
-from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, TRUE, Lists
+from pipeline.studies.mdcr.lists import DEPTH, GRAPH, MEASURES, MOST_CITED, RANDOM, Lists
 
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
 """Rows of table 4 that are not of a system."""
@@ -64,9 +64,8 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
             values_of[OF_SYSTEMS, name][lists.field] = np.mean(of_systems, axis=0)
             values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
-    typed_lists = {name: typed(lists) for name, lists in lists_of.items()}
     report = kit.report_of(runs, [summary], MEASURES)
-    browser = kit.browser(runs, scores, MEASURES, draws, types=typed_lists)
+    browser = kit.browser(runs, scores, MEASURES)
 
     notes = ["BM25 counts the documents of all lists of a field."]
     configs = [lists.pool.artifact.manifest.config for lists in lists_of.values()]
@@ -81,14 +80,6 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     sources = [corpus.name, *lists_of]
     files = {f"scores-{kit.file_name(name, kept='._')}.json": json.dumps(of) for name, of in scores_of.items()}
     return replace(report, tables=tables, figures={}, parts=[*report.parts, browser], sources=sources, files=files)
-
-
-def typed(lists: Lists) -> kit.Typed:
-    """Return the candidates of lists with their types, for the page."""
-    meanings = {"positive": "cited by the query"}
-    meanings |= {name: MEANINGS.get(name, f"ranked high by {name}, not cited") for name in lists.types}
-    code_of = {name: code for code, name in enumerate([TRUE, *lists.types])}
-    return kit.Typed(meanings, lists.query, lists.row, np.array([code_of[name] for name in lists.type], np.int64))
 
 
 def types_frame(

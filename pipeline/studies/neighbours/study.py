@@ -79,7 +79,7 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         tables.append(similarities(pl.concat(cosines)))
         parts.append(figures.distributions(pl.concat(cosines)))
     drawn, sources = figures.drawings(classes) | plots, [corpus.name for corpus in corpora.values()]
-    return kit.Report(tables, figures=drawn, sources=sources, parts=parts, best=best_of_titles(title_means))
+    return kit.Report(tables, figures=drawn, sources=sources, parts=parts)
 
 
 def values_of(workspace: kit.Workspace, corpus: kit.Artifact, ranked: RankedPool) -> pl.DataFrame:
@@ -160,15 +160,6 @@ def titles(values: pl.DataFrame) -> kit.Table:
         f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. {_BRACKETS}"
     )
     return _table("titles", "Titles as queries", values, pl.format("{} {}", "task", "measure"), columns, [note])
-
-
-def best_of_titles(values: pl.DataFrame) -> str:
-    """Return the system with the best MRR of task I, mean over the corpora; the first of ties."""
-    means = values.filter(task="I", measure="MRR").group_by("system", maintain_order=True).agg(pl.col("value").mean())
-    system, value = means.sort("value", descending=True, maintain_order=True).row(0)
-    count = values["corpus"].n_unique()
-    suffix = f", mean over {count} corpora" if count > 1 else ""
-    return f"{system}: MRR {value:.1f} (titles as queries, task I{suffix})"
 
 
 def categories(means: pl.DataFrame, recipe: Recipe) -> Iterator[kit.Table]:

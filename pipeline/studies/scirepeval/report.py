@@ -144,13 +144,6 @@ def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, s
     return kit.table("averages", title, frame, "{system}", kit.figure(), notes, rows=rows, across="{group}")
 
 
-def best_of(means: pl.DataFrame) -> str:
-    """Return the system with the best average over all tasks, for the index of reports; empty if there is none."""
-    averaged = means.filter(group="average", format="").drop_nulls("value")
-    best = averaged.sort("value", descending=True, maintain_order=True).head(1).rows(named=True)
-    return "".join(f"{row['system']}: average {100 * row['value']:.1f} (mean over tasks)" for row in best)
-
-
 def formats(means: pl.DataFrame) -> kit.Table:
     """Return the averages by format."""
     frame, title = means.filter(pl.col("group") != "average", pl.col("format") != ""), "SciRepEval: averages by format"

@@ -168,5 +168,4 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         [table for table in tables if len(table.frame)],
         charts={"gains": report.gains(differences, baseline)} if len(differences) else {},
         sources=sources,
-        best=report.best_of(means.filter(is_own)),
     )

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.measure.design import Draws
 from pipeline.scores.page.browse import browser, pack
 from tests.scores.page.workspace import CITED, RUNS, ranked, scored, title
 
@@ -40,12 +39,12 @@ def test_blocks_hold_what_was_packed() -> None:
 
 def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
-    found = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2)
+    found = browser(runs, scores, ("map", "ndcg"), top=2)
     whole = ["dataset level, 8, sample 1", "dataset level, 8, sample 2", "dataset level, 7", "Art, 8", "Physics, 8"]
     assert list(found.pools) == whole
     assert "this page holds" not in found.note
     ranked_queries = len(runs) * len(CITED)
-    small = browser(runs, scores, ("map", "ndcg"), Draws(resamples=50), top=2, most=ranked_queries - 1)
+    small = browser(runs, scores, ("map", "ndcg"), top=2, most=ranked_queries - 1)
     assert sorted(small.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
     assert "3 of 5 pools: the largest of each field in its first sample" in small.note
     for header, pool in map(unpacked, (*found.pools.values(), *small.pools.values())):

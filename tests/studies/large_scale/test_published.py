@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -103,30 +102,26 @@ def test_tables_have_the_layout_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "plain", "ansi", "latex"),
+    ("cell", "plain", "latex"),
     [
-        (Cell(0.25, published=0.2), "25.0 (+5.0)", "\x1b[32m25.0 (+5.0)\x1b[0m", r"\textcolor{teal}{25.0 (+5.0)}"),
-        (Cell(0.15, published=0.2), "15.0 (-5.0)", "\x1b[31m15.0 (-5.0)\x1b[0m", r"\textcolor{red}{15.0 (-5.0)}"),
-        (Cell(0.2004, published=0.2), "20.0 (+0.0)", "20.0 (+0.0)", "& 20.0 (+0.0)"),
-        (Cell(0.2), "20.0", "20.0", "& 20.0"),
+        (Cell(0.25, published=0.2), "25.0 (+5.0)", r"\textcolor{teal}{25.0 (+5.0)}"),
+        (Cell(0.15, published=0.2), "15.0 (-5.0)", r"\textcolor{red}{15.0 (-5.0)}"),
+        (Cell(0.2004, published=0.2), "20.0 (+0.0)", "& 20.0 (+0.0)"),
+        (Cell(0.2), "20.0", "& 20.0"),
         (
             Cell(0.25, 0.21, 0.29, published=0.2),
             "25.0 [21.0, 29.0] (+5.0)",
-            "\x1b[32m25.0 [21.0, 29.0] (+5.0)\x1b[0m",
             r"\textcolor{teal}{25.0 {\scriptsize [21.0, 29.0]} (+5.0)}",
         ),
         (
             Cell(0.2, 0.1, 0.3),
             "20.0 [10.0, 30.0]",
-            "20.0 [10.0, 30.0]",
             r"& 20.0 {\scriptsize [10.0, 30.0]}",
         ),
     ],
 )
-def test_a_difference_has_a_sign_and_a_colour(cell: Cell, plain: str, ansi: str, latex: str) -> None:
+def test_a_difference_has_a_sign_and_a_colour(cell: Cell, plain: str, latex: str) -> None:
     table = Table("t", "system", (Column("", "MAP"),), (TableRow("a", (cell,)),), ())
     assert plain in " ".join(render_table(table).split())
-    assert "\x1b" not in render_table(table)
-    assert ansi in re.sub(" +", " ", render_table(table, ansi=True))
     assert f"| {plain} |" in render_table(table, "markdown")
     assert latex in render_table(table, "latex")

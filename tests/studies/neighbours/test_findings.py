@@ -1,24 +1,10 @@
-"""The best system, and means over categories and sets."""
+"""Means over categories and sets."""
 
 import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.studies.neighbours.study import best_of_titles, category_means, means_of, with_means
-
-
-@pytest.mark.parametrize(("corpora", "over"), [("x", ""), ("xy", ", mean over 2 corpora")])
-def test_the_best_system_is_that_of_task_i(corpora: str, over: str) -> None:
-    of_systems = {"a": (50.0, 70.0), "b": (60.0, 60.0), "c": (40.0, 90.0)}
-    rows = [
-        (corpus, system, task, measure, value)
-        for system, values in of_systems.items()
-        for corpus, value in zip(corpora, values, strict=False)
-        for task, measure, value in (("I", "MRR", value), ("I", "T100", 100 - value), ("II", "MRR", 100 - value))
-    ]
-    titles = pl.DataFrame(rows, ["corpus", "system", "task", "measure", "value"], orient="row")
-    best = "c: MRR 65.0" if over else "b: MRR 60.0"
-    assert best_of_titles(titles) == f"{best} (titles as queries, task I{over})"
+from pipeline.studies.neighbours.study import category_means, means_of, with_means
 
 
 def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> None:
