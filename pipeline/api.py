@@ -104,7 +104,6 @@ class Workspace:
         *,
         corpus: str | None = None,
         duplicates: str = "keep",
-        duplicates_by: str | None = None,
         **options: Any,
     ) -> Corpus:
         """Build a corpus from a release if it is missing, give it its name, and open it, as ``mdcr corpus`` does.
@@ -113,8 +112,7 @@ class Workspace:
             source: kind of the release, such as ``"parquet"``.
             input: folder or file of the release; None: the source needs none.
             corpus: name of the corpus; None: that of the source or of the task.
-            duplicates: ``keep`` or ``drop``.
-            duplicates_by: ``doi``, ``title`` (and year), or ``doi,title``; None: both.
+            duplicates: ``keep`` or ``drop`` (of one DOI, or of one title and year).
             **options: of the source, such as ``columns="paper_id=id,title=headline"``, or a mapping of the two.
 
         Raises:
@@ -123,7 +121,7 @@ class Workspace:
         from pipeline.stages.corpus import corpus_tasks
 
         folder = None if input is None else Path(input).expanduser()
-        tasks = corpus_tasks(source, folder, options, name=corpus, duplicates=duplicates, duplicates_by=duplicates_by)
+        tasks = corpus_tasks(source, folder, options, name=corpus, duplicates=duplicates)
         if len(tasks) > 1:
             raise InputError(f"task must name one task, got {', '.join(tasks)}", "Call ws.build(...) for each")
         ((name, task),) = tasks.items()

@@ -77,7 +77,6 @@ def test_a_notebook_needs_no_terminal(tmp_path: Path) -> None:
         ("synthetic", {"input": "somewhere"}, "source synthetic takes no --input, got somewhere"),
         ("parquet", {}, "must have the folder of the release. Give it with --input"),
         ("jsonl", {"input": ".", "colums": {"title": "headline"}}, "no option --colums. Did you mean '--columns'"),
-        ("synthetic", {"duplicates_by": "doi"}, "--duplicates-by must go with --duplicates=drop"),
     ],
 )
 def test_a_corpus_that_cannot_be_built(workspace: mdcr.Workspace, source: str, settings: Any, said: str) -> None:

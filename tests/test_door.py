@@ -56,7 +56,7 @@ def test_of_the_workspace(workspace: mdcr.Workspace, root: Path) -> None:
     })  # fmt: skip
     refused(workspace.build, {"source": "synthetic", "corpus": "t2", "papers": 500}, {
         "source": NO_NAME, "input": [5, []], "corpus": [*NO_TEXT, "../x"], "duplicates": NO_NAME,
-        "duplicates_by": NO_NAME, "papers": NO_COUNT, "seed": ["x", 2.5], "colour": ["red"],
+        "papers": NO_COUNT, "seed": ["x", 2.5], "colour": ["red"],
     })  # fmt: skip
     refused(workspace.corpus, {"name": "tiny"}, {"name": NO_NAME})
     refused(workspace.make, {"tasks": []}, {"tasks": [None, "x", [5]]})

@@ -26,9 +26,10 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import corpus_tasks
 
     runner = read.runner(options)
-    rules = {name: getattr(options, name) for name in ("duplicates", "duplicates_by")}
     source_options = {name: getattr(options, name) for name in all_options()}
-    tasks = corpus_tasks(options.source, options.input, source_options, name=options.corpus, **rules)
+    tasks = corpus_tasks(
+        options.source, options.input, source_options, name=options.corpus, duplicates=options.duplicates
+    )
     for name, task in tasks.items():
         for artifact in read.make(runner, [task], options):
             name_corpus(runner.root, name, artifact)

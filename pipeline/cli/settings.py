@@ -98,8 +98,7 @@ class NewCorpus:
     input: Path | None = setting(None, "folder of the release; jsonl, parquet: or one file")
     corpus: str | None = setting(None, "name to give it (default: the source's or the task's)")
     engine: Literal["local", "ray"] = setting("local", "local, or ray: read the parts on a Ray cluster")
-    duplicates: Literal["keep", "drop"] = setting("keep", "keep or drop")
-    duplicates_by: str | None = setting(None, "doi, title (and year), or both (default)")
+    duplicates: Literal["keep", "drop"] = setting("keep", "keep, or drop those of one DOI, or of one title and year")
 
 
 @dataclass(frozen=True)

@@ -103,15 +103,13 @@ class PoolConfig:
     nested: bool = setting(False, "smaller pools are subsets of larger ones", rule=True)
     after_cutoff: int | None = setting(
         None,
-        "ENCODERS, or a year: queries are later than all their training data (default: none)",
-        kind=str,
+        "last year of encoders' training data: queries are later (default: none)",
         rule=True,
         omit_default=True,
     )
     trained_until: int | None = setting(
         None,
-        "ENCODERS, or a year: queries and all candidates are later than all their training data (default: none)",
-        kind=str,
+        "last year of encoders' training data: queries and all candidates are later (default: none)",
         rule=True,
         omit_default=True,
     )

@@ -21,7 +21,7 @@ from pipeline.scores.frames import IDENTITY
 from pipeline.scores.labels import labelled
 from pipeline.scores.store import scores_of, stored, with_values
 from pipeline.stages.pool import exclusions
-from pipeline.stages.selection import joined, with_cutoff
+from pipeline.stages.selection import joined
 from pipeline.stages.settings import CHOICE
 from pipeline.stages.titles import stored_names, system_of
 
@@ -73,7 +73,7 @@ def settings_of_choice(**settings: Any) -> dict[str, Any]:
     Raises:
         InputError: a setting or its value is unknown, or of another type.
     """
-    chosen = with_cutoff(read({**SETTINGS, **CHOICE}, settings))
+    chosen = read({**SETTINGS, **CHOICE}, settings)
     readers: dict[str, Callable[[Any], Any]] = {
         "systems": lambda names: stored_names(joined(names)),
         "measures": lambda names: tuple(map(str, parse_measures(joined(names)))),

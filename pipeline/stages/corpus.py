@@ -81,7 +81,6 @@ def corpus_tasks(
     *,
     name: str | None = None,
     duplicates: str = "keep",
-    duplicates_by: str | None = None,
 ) -> dict[str, Task]:
     """Return the task of a corpus by the corpus's name; of several tasks of MTEB, one for each.
 
@@ -91,7 +90,6 @@ def corpus_tasks(
         options: options of the source, as users type them, or Python values.
         name: name of the corpus; None: that of the source or of the task. Of several tasks, it precedes their names.
         duplicates: ``keep`` or ``drop``.
-        duplicates_by: ``doi``, ``title`` (and year), or both with a comma; None: both.
 
     Raises:
         InputError: the source, an option or the release is wrong.
@@ -100,14 +98,11 @@ def corpus_tasks(
 
     if folder and source in SOURCES and not SOURCES[source].has_folder:
         raise InputError(f"source {source} takes no --input, got {folder}", "Leave it out")
-    if duplicates == "keep" and duplicates_by:
-        raise InputError("--duplicates-by must go with --duplicates=drop", "Give both, or neither")
     options = {option: typed for option, value in options.items() if (typed := _as_typed(value))}
     if source in SOURCES and SOURCES[source].markup != "keep":  # the origin of corpora with markup does not mention it
         options.setdefault("markup", SOURCES[source].markup)
     for beside in {"contexts", "citations"} & options.keys():
         options[beside] = str(resolved(Path(options[beside])))
-    rules = [rule.strip() for rule in (duplicates_by or "doi,title").split(",")]
     tasks = task_names(options["task"]) if "task" in options else []
     found = {}
     for task in tasks or [""]:
@@ -118,7 +113,7 @@ def corpus_tasks(
             "source": source,
             "input": folder and str(resolved(folder)),  # other machines have other working folders
             "options": {**options, "task": task} if task else options,
-            "duplicates": None if duplicates == "keep" else {"action": duplicates, "rules": rules},
+            "duplicates": None if duplicates == "keep" else {"action": duplicates, "rules": ["doi", "title"]},
         })  # fmt: skip
     return found
 

@@ -19,7 +19,7 @@ from pipeline.corpus.nearest import nearest, sizes_within
 from pipeline.corpus.poolconfig import BY_FIELD, SETTINGS, PoolConfig
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
-from pipeline.encode import kinds, known, names, registry
+from pipeline.encode import names
 from pipeline.stages.pool import pool_task, read_ids
 
 
@@ -116,33 +116,7 @@ def selection(**settings: Any) -> Selection:
     Raises:
         InputError: a setting or its value is unknown, or of another type.
     """
-    return Selection(with_cutoff(read(SETTINGS, settings)))
-
-
-def with_cutoff(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings whose cutoffs are years; a cutoff given as encoders is the last year of their training data.
-
-    Raises:
-        InputError: an encoder is unknown, or the last year of its training data is.
-    """
-    cutoffs = {name: _last_year(settings[name], name) for name in ("after_cutoff", "trained_until") if name in settings}
-    return settings | cutoffs
-
-
-def _last_year(text: str, setting: str) -> int:
-    if text.isdecimal():
-        return int(text)
-    years = [0]
-    for name in (name for name in names.walk(text) if name.parts is None):
-        trainings = known.trainings(str(name)).values()
-        is_fitted = bool(kinds.find(registry.kind_of(str(name))).fitter)
-        if not is_fitted and not (trainings and all(training.until for training in trainings)):
-            raise InputError(
-                f"the training data of {name} must have a known last year for --{SETTINGS[setting].option}",
-                f"Give the year instead: --{SETTINGS[setting].option}=2021",
-            )
-        years += [training.until for training in trainings if training.until]
-    return max(years)
+    return Selection(read(SETTINGS, settings))
 
 
 def one_name(text: str) -> str:

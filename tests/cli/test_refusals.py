@@ -94,8 +94,6 @@ OF_CORPORA = [
     ("corpus --source synthetic --columns paper_id", "columns"),
     ("corpus --source synthetic --input .", "source synthetic takes no --input"),
     ("corpus --source synthetic --engine slurm", "--engine must be local or ray, got 'slurm'"),
-    ("corpus --source synthetic --duplicates-by doi", "--duplicates-by must go with --duplicates"),
-    ("corpus --source synthetic --duplicates drop --duplicates-by isbn", "cannot be identified by 'isbn'"),
     ("fetch s2ag --api-key secret", "--api-key would show the key to everyone"),
 ]
 

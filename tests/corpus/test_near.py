@@ -118,20 +118,9 @@ def test_candidates_of_earlier_years_only(tmp_path: Path, field: str | None) -> 
     assert NO_YEAR in year
 
 
-@pytest.mark.parametrize(
-    ("given", "year"),
-    [("minilm", 2022), ("scincl,specter", 2021), ("aspire-bm,lsa", 2020), ("lsa", 2019), ("2030", 2031)],
-)
-def test_queries_are_later_than_the_training_data(given: str, year: int) -> None:
-    (config, *_) = selection(after_cutoff=given).configs(None)
-    assert config.year == year
+def test_queries_are_later_than_the_training_data() -> None:
+    for given, year in (("2018", 2019), ("2021", 2022), (2030, 2031)):
+        (config, *_) = selection(after_cutoff=given).configs(None)
+        assert config.year == year
     with pytest.raises(InputError, match="queries must be later than"):
-        selection(after_cutoff=given, year=config.after_cutoff).configs(None)
-
-
-def test_an_unknown_end_of_the_training_data_is_refused(tmp_path: Path) -> None:
-    for name in (str(tmp_path), "mean(scincl,hf:some/model)"):
-        with pytest.raises(InputError, match="must have a known last year for --after-cutoff"):
-            selection(after_cutoff=name)
-    with pytest.raises(InputError, match="there is no model 'bm25'"):
-        selection(after_cutoff="bm25")
+        selection(after_cutoff=2030, year=2030)
