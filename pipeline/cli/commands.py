@@ -26,10 +26,9 @@ def corpus(options: argparse.Namespace) -> None:
     from pipeline.stages.corpus import corpus_tasks
 
     runner = read.runner(options)
-    source_options = {name: getattr(options, name) for name in all_options()}
-    tasks = corpus_tasks(
-        options.source, options.input, source_options, name=options.corpus, duplicates=options.duplicates
-    )
+    of_source = {name: getattr(options, name) for name in all_options()}
+    named = {"name": options.corpus, "duplicates": options.duplicates}
+    tasks = corpus_tasks(options.source, options.input, of_source, **named)
     for name, task in tasks.items():
         for artifact in read.make(runner, [task], options):
             name_corpus(runner.root, name, artifact)

@@ -15,7 +15,6 @@ from pipeline.measure.design import RESAMPLED, Draws
 from pipeline.measure.estimates import POWER
 from pipeline.measure.permutation import least_p_value, patterns_text
 from pipeline.scores.average import AVERAGE, PROTOCOL, drawn
-from pipeline.scores.findings import findings_of_pair
 from pipeline.scores.notes import notes_on_systems
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Page, Part
@@ -132,9 +131,8 @@ def page_of(
     scope_text = ", ".join(map(pool_of, pools)) if len(pools) < 4 else counted(len(pools), "pool")
     count = sum({pool["field"]: pool["queries"] for pool in pools}.values())
     facts = {"figures": source, "code": code_version()}
-    found = findings_of_pair(differences, runs)
     title, about = f"{row['second']} against {row['first']}", f"{scope_text}; {counted(count, 'query')}."
-    return Page(title, about, parts, facts, found)
+    return Page(title, about, parts, facts)
 
 
 def _pools_only(differences: pl.DataFrame) -> pl.DataFrame:

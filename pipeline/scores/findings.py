@@ -50,28 +50,13 @@ def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
     tested = rows.filter(pl.col("p_value").is_not_null())
     return (
         f"{best['label']} has {figure}{rank}.",
-        *_tested(tested, "the paired test"),
+        *_tested(tested),
         *_limits(runs_behind(rows, runs), best, tested),
     )
 
 
-def findings_of_pair(differences: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
-    """Return what a comparison shows by its first measure (:data:`pipeline.scores.compare.DIFFERENCES`), and limits."""
-    first = differences.filter(measure=differences["measure"][0])
-    row = max(first.rows(named=True), key=lambda row: (row["field"] == AVERAGE, not row["field"], row["size"] or 0))
-    where = row["scope"] + ("" if row["size"] is None else f", {format_count(row['size'])} candidates")
-    of_pair = pl.DataFrame([row], schema=differences.schema).select(
-        pl.exclude("low", "high"), label="second", baseline="first", difference_low="low", difference_high="high"
-    )
-    of_pair = of_pair.with_columns(alpha=1 - pl.col("level"))
-    tested = _tested(of_pair, f"{label_of(row['measure'])} ({where}, {counted(row['queries'], 'query')})")
-    pools = first.filter(pl.col("field").ne_missing(AVERAGE))["finding"]
-    counts = ", ".join(f"{name} on {count}" for name, count in pools.value_counts(sort=True).iter_rows())
-    return (*tested, *([f"On {len(pools)} pools: {counts}."] if len(pools) > 1 else []), *_limits(runs, row, of_pair))
-
-
-def _tested(tested: pl.DataFrame, by: str) -> Iterator[str]:
-    """Yield the sentence on the differences of some rows from their baseline, by what the test shows."""
+def _tested(tested: pl.DataFrame) -> Iterator[str]:
+    """Yield the sentence on the differences of some rows from their baseline, by what the paired test shows."""
     better, worse, equivalent, unknown = FINDINGS
     texts = dict[str, list[str]]()
     for row in tested.iter_rows(named=True):
@@ -89,7 +74,7 @@ def _tested(tested: pl.DataFrame, by: str) -> Iterator[str]:
     words |= {equivalent: f"equivalent to {base} within {margin or 0:g} points"}
     words |= {unknown: f"no difference from {base} is shown for"}
     shown = (f"{words[name]}: {_listed(texts[name])}" for name in FINDINGS if name in texts)
-    yield f"By {by}, in points, {'; '.join(shown)}."
+    yield f"By the paired test, in points, {'; '.join(shown)}."
 
 
 def _limits(runs: pl.DataFrame, row: Mapping[str, Any], tested: pl.DataFrame) -> Iterator[str]:

@@ -141,15 +141,15 @@ def import_task(
 def _summary(counts: Counts) -> str:
     """Return the number of entries imported, left out, scored 0 or tied, as one line of text."""
     notable = {
-        "queries_without_results": "queries without results scored 0",
-        "unknown_queries": "entries of unknown queries left out",
-        "unknown_documents": "entries of unknown documents left out",
-        "excluded": "entries excluded by the pool left out",
-        "beyond_depth": "entries beyond --depth left out",
-        "tied": "tied entries ordered by document id",
+        "queries_without_results": ("query", "without results scored 0"),
+        "unknown_queries": ("entry", "of unknown queries left out"),
+        "unknown_documents": ("entry", "of unknown documents left out"),
+        "excluded": ("entry", "excluded by the pool left out"),
+        "beyond_depth": ("entry", "beyond --depth left out"),
+        "tied": ("tied entry", "ordered by document id"),
     }
-    notes = [f"{counts[name]:,} {what}" for name, what in notable.items() if counts[name]]
-    return "; ".join([f"{counts['entries']:,} entries of {counted(counts['queries'], 'query')}", *notes])
+    notes = [f"{counted(counts[name], noun)} {fate}" for name, (noun, fate) in notable.items() if counts[name]]
+    return "; ".join([f"{counted(counts['entries'], 'entry')} of {counted(counts['queries'], 'query')}", *notes])
 
 
 def _checksum(path: Path) -> str:

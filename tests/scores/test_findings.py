@@ -13,7 +13,7 @@ from pipeline.measure.design import Draws
 from pipeline.measure.estimates import smallest_shown
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.compare import compare
-from pipeline.scores.findings import findings, findings_of_pair, headline
+from pipeline.scores.findings import findings, headline
 from pipeline.scores.frames import load_runs
 from pipeline.scores.sources import as_training
 from pipeline.scores.summary import summarise
@@ -116,18 +116,3 @@ def test_limits(facts: dict[str, Any], said: str) -> None:
 def test_few_queries() -> None:
     scores = frame().filter(pl.col("query") < 5).with_columns(queries=pl.lit(5, pl.Int64))
     assert "5 queries are few; so few queries that no test can show a difference" in found(scores)[-1]
-
-
-@pytest.mark.parametrize("pair", [("bm25", "up"), ("up", "bm25"), ("bm25", "same")])
-def test_a_pair(pair: tuple[str, str]) -> None:
-    scores = pl.concat([frame(size=size) for size in (1_000, 2_000)])
-    differences = compare(scores, *pair, draws=DRAWS)
-    first, pools = findings_of_pair(differences, load_runs(scores))
-    row = differences.filter(measure="map", size=2_000).row(0, named=True)
-    conclusion = {"better": f"better than {pair[0]}: ", "worse": f"worse than {pair[0]}: "}.get(
-        row["finding"], f"no difference from {pair[0]} is shown for: "
-    )
-    start = f"By MAP (dataset level, 2k candidates, 120 queries), in points, {conclusion}{pair[1]} ("
-    assert first.startswith(f"{start}{100 * row['difference']:+.1f} [")
-    assert f"{100 * row['high']:+.1f}], p {row['p_adjusted']:.2g}" in first
-    assert pools == f"On 2 pools: {row['finding']} on 2."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,9 +30,6 @@ from pipeline.scores.tables import label_of
 TOP = 10
 """Entries of each ranking that a page shows; positives have their ranks at any depth."""
 
-ALL = 5_000
-"""Maximum number of ranked queries of all systems for which a page contains every pool; each takes about 1 kB."""
-
 _Rows = npt.NDArray[np.int64]
 
 
@@ -42,12 +38,10 @@ def browser(
     scores: pl.DataFrame,
     measures: Sequence[str],
     top: int = TOP,
-    most: int = ALL,
 ) -> Browser:
     """Return the browser of the rankings of one kind of pool.
 
-    With at most ``most`` ranked queries of all systems, it contains every pool, the largest of each field first. Else
-    it contains one pool for each field and for the dataset level: of those with the most systems, the largest, its
+    It contains one pool for each field and for the dataset level: of those with the most systems, the largest, its
     first sample. Pools whose corpus is gone, and what cannot be read, are left out.
 
     Rankings show their ``top`` entries.
@@ -55,35 +49,25 @@ def browser(
     by_pool = runs.partition_by("pool", maintain_order=True)
     opened = [(of_pool, pool) for of_pool in by_pool if (pool := open_pool(of_pool.row(0, named=True))) is not None]
     pools = [(read, pool) for of_pool, pool in opened if len(read := readable_runs(of_pool))]
-    ranked_queries = sum(len(runs_of_pool) * int(runs_of_pool["queries"][0]) for runs_of_pool, _ in pools)
     chosen: dict[str | None, tuple[pl.DataFrame, Pool]] = {}
-    group = "pool" if ranked_queries <= most else "field"
     for runs_of_pool, pool in pools:
-        name = runs_of_pool[group][0]
-        if name not in chosen or _priority(runs_of_pool) > _priority(chosen[name][0]):
-            chosen[name] = (runs_of_pool, pool)
-    fields = list(dict.fromkeys(runs_of_pool["field"][0] for runs_of_pool, _ in chosen.values()))
-    samples = Counter((runs_of_pool["field"][0], runs_of_pool["size"][0]) for runs_of_pool, _ in chosen.values())
+        field = runs_of_pool["field"][0]
+        if field not in chosen or _priority(runs_of_pool) > _priority(chosen[field][0]):
+            chosen[field] = (runs_of_pool, pool)
 
     def pack_one(of_pool: tuple[pl.DataFrame, Pool]) -> tuple[str, str]:
         runs_of_pool, pool = of_pool
         first = runs_of_pool.row(0, named=True)
-        label = f"{scope(first)}, {format_count(first['size'])}"
-        label += f", sample {first['sample']}" if samples[first["field"], first["size"]] > 1 else ""
-        of_pool = scores.filter(pl.col("label").is_in(runs_of_pool["label"].implode()), pool=first["pool"])
-        return label, _pack_pool(runs_of_pool, pool, of_pool, measures, top)
+        values = scores.filter(pl.col("label").is_in(runs_of_pool["label"].implode()), pool=first["pool"])
+        return f"{scope(first)}, {format_count(first['size'])}", _pack_pool(runs_of_pool, pool, values, measures, top)
 
-    order = sorted(
-        chosen.values(), key=lambda item: (-fields.index(item[0]["field"][0]), *_priority(item[0])), reverse=True
-    )
-    blocks = dict(readable(order, pack_one))
-    omitted = len(pools) - len(blocks)
-    contents = f"The first {top} entries of each ranking, and the rank of every positive"
+    blocks = dict(readable(chosen.values(), pack_one))
+    contents = f"The first {top} entries of each ranking, and the rank of every positive."
     omitted_note = (
         f" To stay small, this page holds {len(blocks)} of {len(pools)} pools: the largest of each field in its first "
         "sample. Choose others by --field and --size of mdcr report."
     )
-    return Browser("Queries", blocks, f"{contents}.{omitted_note}" if omitted else f"{contents}.")
+    return Browser("Queries", blocks, contents + omitted_note * (len(blocks) < len(pools)))
 
 
 def _priority(runs: pl.DataFrame) -> tuple[int, int, int]:

@@ -40,14 +40,9 @@ def test_blocks_hold_what_was_packed() -> None:
 def test_positives_ranks_and_first_entries(tmp_path: Path) -> None:
     runs, scores = scored(tmp_path)
     found = browser(runs, scores, ("map", "ndcg"), top=2)
-    whole = ["dataset level, 8, sample 1", "dataset level, 8, sample 2", "dataset level, 7", "Art, 8", "Physics, 8"]
-    assert list(found.pools) == whole
-    assert "this page holds" not in found.note
-    ranked_queries = len(runs) * len(CITED)
-    small = browser(runs, scores, ("map", "ndcg"), top=2, most=ranked_queries - 1)
-    assert sorted(small.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
-    assert "3 of 5 pools: the largest of each field in its first sample" in small.note
-    for header, pool in map(unpacked, (*found.pools.values(), *small.pools.values())):
+    assert sorted(found.pools) == ["Art, 8", "Physics, 8", "dataset level, 8"]
+    assert "3 of 5 pools: the largest of each field in its first sample" in found.note
+    for header, pool in map(unpacked, found.pools.values()):
         assert (header["systems"], header["measures"], header["top"]) == (["bm25", "lsa"], ["MAP", "NDCG"], 2)
         assert pool["query_titles"] == [title(query) for query in CITED]
         assert pool["query_years"].tolist() == [2000, 2001, 2002]
