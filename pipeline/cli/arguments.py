@@ -210,9 +210,9 @@ COMMANDS: Mapping[str, Command] = {
         "json",
         word(
             "what",
-            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "fields", "measures"],
-            "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts, "
-            "fields or measures",
+            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "measures"],
+            "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts "
+            "or measures",
             required=False,
         ),
     ),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pipeline.cli.output import print_rows, print_table
+from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.core.errors import require_known
 from pipeline.encode import known
 from pipeline.scores.tables import Column, Table
+
+_LISTED = ("model", "here", "source", "revision", "licence")
+"""Columns of the list."""
 
 
 def models(options: argparse.Namespace) -> None:
@@ -16,27 +19,23 @@ def models(options: argparse.Namespace) -> None:
     what = options.what or "list"
     encoders = {encoder.name: encoder for encoder in known.known_models()}
     require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
-    chosen = list(encoders.values()) if what == "list" else [encoders[what]]
-    if options.json or what == "list":
-        print_rows("models", [_record(encoder) if options.json else _row(encoder) for encoder in chosen], options)
+    records = [_record(encoder) for encoder in encoders.values() if what in ("list", encoder.name)]
+    if options.json:
+        print_json({"models": records})
+    elif what == "list":
+        rows = [{name: record[name] or "-" for name in _LISTED} for record in records]
+        print_rows("models", [row | {"revision": row["revision"][:12]} for row in rows], options)
     else:
-        _print_details(*chosen)
-
-
-def _row(encoder: known.KnownModel) -> dict[str, str]:
-    return {
-        "model": encoder.name,
-        "here": "yes" if encoder.available else "no",
-        "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
-        "revision": encoder.revision[:12] or "-",
-        "licence": encoder.licence or "-",
-    }
+        _print_details(records[0])
 
 
 def _record(encoder: known.KnownModel) -> dict[str, Any]:
     return {
-        **_row(encoder),
+        "model": encoder.name,
+        "here": "yes" if encoder.available else "no",
+        "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
         "revision": encoder.revision,
+        "licence": encoder.licence,
         "published": dict(encoder.published),
         "exclusions": list(encoder.exclusions),
         "folder": str(encoder.folder or ""),
@@ -44,9 +43,10 @@ def _record(encoder: known.KnownModel) -> dict[str, Any]:
     }
 
 
-def _print_details(encoder: known.KnownModel) -> None:
-    values = {**_row(encoder), "revision": encoder.revision or "-", "folder": str(encoder.folder or "-")}
-    values |= {"training queries": " ".join(encoder.exclusions) or "-", "published": "" if encoder.published else "-"}
-    values |= {f" {name}": repr(value) for name, value in encoder.recipe.items()}
-    values |= {f"  {name}": known.as_printed(figure) for name, figure in encoder.published.items()}
+def _print_details(record: dict[str, Any]) -> None:
+    values = {**{name: record[name] or "-" for name in (*_LISTED, "folder")}}
+    values |= {"training queries": " ".join(record["exclusions"]) or "-"}
+    values |= {f" {name}": repr(value) for name, value in record["recipe"].items()}
+    values |= {"published": "" if record["published"] else "-"}
+    values |= {f"  {name}": known.as_printed(figure) for name, figure in record["published"].items()}
     print_table(Table.of("", "", [Column("", "", text=True)], values.items()))

@@ -21,7 +21,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import names
-from pipeline.exchange.entries import labelled_file, name_of
+from pipeline.exchange.entries import name_of
 from pipeline.exchange.frames import as_csv
 from pipeline.measure.design import Draws
 from pipeline.measure.measures import parse_measures
@@ -225,16 +225,10 @@ def compare(options: argparse.Namespace) -> None:
 def evaluate(options: argparse.Namespace) -> None:
     """Score runs of any tool against qrels, print their table with intervals and tests, and write its page."""
     check_display(options)
-    runs: list[str] = list(options.run)
-    if options.baseline:
-        label, baseline = labelled_file(options.baseline)
-        if baseline.is_file():
-            others = [run for run in runs if files.resolved(labelled_file(run)[1]) != files.resolved(baseline)]
-            runs, options.baseline = [options.baseline, *others], label
-    if not runs:
+    if not options.run:
         raise InputError("--run must be given", "Give a file of TREC, JSON or Parquet")
     frame, scores = score_files(
-        runs,
+        options.run,
         options.qrels,
         options.measures,
         no_positive=options.no_positive,

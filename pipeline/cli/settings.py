@@ -190,7 +190,6 @@ class StudyOptions:
     set: tuple[str, ...] = setting((), _SET, metavar="NAME=VALUE")
     output: Path | None = setting(None, "folder for its files (default: runs/reports/NAME)")
     list: bool = setting(False, "list what the input folder contains, and stop")
-    schema: bool = setting(False, "print the JSON schema of its recipe, for editors, and stop")
 
 
 @dataclass(frozen=True)

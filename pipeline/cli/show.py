@@ -88,16 +88,6 @@ def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
     ]
 
 
-def _fields(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
-    from pipeline.sources.fieldmaps import MAPPINGS
-
-    return [
-        {"subject": subject, "counts as": name, "of": source}
-        for source, pairs in MAPPINGS.items()
-        for subject, name in pairs
-    ]
-
-
 def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.measure.measures import MEASURES
 
@@ -117,6 +107,5 @@ _ROWS = {
     "corpora": _corpora,
     "pools": _pools,
     "artifacts": _artifacts,
-    "fields": _fields,
     "measures": _measures,
 }

@@ -24,7 +24,6 @@ from pipeline.studies.recipe import (
     read_recipe,
     refuse_kept,
     replaced_systems,
-    schema_of,
     with_settings,
 )
 from pipeline.studies.run import check_input
@@ -38,9 +37,6 @@ def study(options: argparse.Namespace) -> None:
         print_rows("studies", [{"study": study.name, "about": study.summary} for study in studies], options)
         return
     chosen = find(options.study)
-    if options.schema:
-        print_json(schema_of(chosen.recipe))
-        return
     chosen, path, recipe = read_chosen(options)
     if options.list:
         if chosen.listing is None:

@@ -52,11 +52,10 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
 
     def complete(artifact: Artifact) -> Artifact:
         inputs = artifact.manifest.inputs
-        missing = [_why_missing(root / POOLS, inputs["pool"])] if inputs["pool"] not in pools else []
-        missing += [_why_missing(root / RANKINGS, inputs["ranking"])] if inputs["ranking"] not in rankings else []
-        if missing:
-            remedy = "Run the command that makes it with --repair, or remove its folder"
-            raise InputError(f"{artifact.path}, because {' and '.join(missing)}", remedy)
+        for folder, kept, identity in ((POOLS, pools, inputs["pool"]), (RANKINGS, rankings, inputs["ranking"])):
+            if identity not in kept:
+                problem = f"{artifact.path}, because {_why_missing(root / folder, identity)}"
+                raise InputError(problem, "Run the command that makes it with --repair, or remove its folder")
         return _usable(artifact)
 
     for artifact in readable(reversed(oldest_first(published(root / folder))), complete):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, file_name
-from pipeline.core.errors import InputError, require_known
+from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.order import tied_share
 from pipeline.core.resources import Resources
@@ -30,9 +30,6 @@ from pipeline.stages.ranking_file import open_pool
 
 AMONG_ABSTRACTS = "among-abstracts.arrow"
 """File of the scores among the candidates with an abstract, schema :data:`pipeline.core.schema.SCORES`."""
-
-MISSING_POSITIVES = ("ignore", "count")
-"""Positives that the corpus lacks: ``ignore`` drops them, ``count`` keeps them in denominators, as trec_eval does."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +154,6 @@ def counts_of(table: pa.Table, ranked: RankedRun, judged: Qrels) -> Counts:
 
 
 def _check_missing_positives(text: str, pool: Task | Artifact) -> None:
-    allowed = " or ".join(MISSING_POSITIVES)
-    require_known(text, MISSING_POSITIVES, f"--missing-positives must be {allowed}, got {text!r}")
     if text == "count" and canonical(pool.config)["queries_are"] == "papers":
         raise InputError(
             f"the queries of {pool.slug} are papers, whose positives are all in the collection",

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-import msgspec
-
 from pipeline.core import files
 from pipeline.core.config import OMIT_DEFAULT, from_mapping
 from pipeline.core.errors import InputError, nearest, require_known
@@ -110,21 +108,6 @@ def read_recipe(path: Path, cls: type[Any], changes: Mapping[str, Any]) -> Any:
 def _values(path: Path) -> dict[str, Any]:
     remedy = nearest(path.stem, sorted(file.stem for file in RECIPES.glob("*.toml")))
     return files.given_toml(path, "the recipe", remedy)
-
-
-def schema_of(cls: type[Any]) -> dict[str, Any]:
-    """Return the JSON schema of the recipes of a class, with what each setting means."""
-    schema = msgspec.json.schema(cls)
-    table = schema["$defs"][cls.__name__]
-    properties = table["properties"]
-    if properties.pop("rules", None):
-        for name, declared in SETTINGS.items():
-            kind = list[str] if declared.repeated else Any if declared.several else declared.kind
-            properties.setdefault(name, msgspec.json.schema(kind))
-    for name, text in helps(cls).items():
-        properties[name]["description"] = text
-    table["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def details_of(cls: type[Any], path: Path) -> dict[str, str]:

@@ -72,12 +72,6 @@ def test_a_key_on_the_command_line_is_refused_and_none_is_shown(tmp_path: Path) 
     assert "of-mine" not in line
 
 
-def test_the_tables_of_fields_are_printed(tmp_path: Path) -> None:
-    rows = mdcr_json(tmp_path, *flags("show fields"))["fields"]
-    assert {"subject": "Neuroscience", "counts as": "Biology", "of": "OpenAlex field (primary topic)"} in rows
-    assert len(rows) == 19 + 4 + 19 + 26 + 6 + 15
-
-
 def embeddings(ids: list[str], model: str, seed: int) -> dict[str, bytes]:
     """Return two files of vectors as S2AG writes them."""
     vectors = np.random.default_rng(seed).normal(size=(len(ids), 8)).astype(np.float32)

@@ -123,8 +123,9 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
 ) -> None:
     run, qrels = random_files(4)
     write(tmp_path, run, qrels, "one")
-    base = write(tmp_path, random_files(5)[0], qrels, "base")
-    words = ["evaluate", f"--run={tmp_path}/one.run", f"--qrels={tmp_path}/qrels.txt", f"--baseline={base}"]
+    write(tmp_path, random_files(5)[0], qrels, "base")
+    words = ["evaluate", f"--run={tmp_path}/base.run", f"--run={tmp_path}/one.run"]
+    words += [f"--qrels={tmp_path}/qrels.txt", "--baseline=base"]
     assert main([*words, "--root", str(tmp_path)]) == 0
     printed_text = capsys.readouterr()
     rows = [line.split()[0] for line in printed_text.out.splitlines() if line.strip()]
@@ -135,7 +136,7 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     assert main([*words, "--json", "--root", str(tmp_path)]) == 0
     printed = json.loads(capsys.readouterr().out)["rows"]
     mine = (
-        evaluate([base, tmp_path / "one.run"], qrels)
+        evaluate([tmp_path / "base.run", tmp_path / "one.run"], qrels)
         .filter(measure="map")
         .group_by("system")
         .agg(pl.col("value").mean())
