@@ -13,7 +13,7 @@ from pipeline.core.artifact import published
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.measure.measures import DEFAULT, parse_measures, within
+from pipeline.measure.measures import DEFAULT
 from tests.cli.run import flags, mdcr, mdcr_json, scores_of
 from tests.shared import real
 
@@ -92,19 +92,6 @@ def test_a_second_run_makes_nothing_and_a_new_size_makes_only_what_is_missing(
     other = mdcr_json(root, *LSA, "--size", "1000", "--dry-run")["plan"]
     assert {step["stage"] for step in other if not step["present"]} == {"pool", "embed", "search", "score"}
     assert any("-> 1000" in change for step in other for change in step["changed"])
-
-
-def test_further_measures_are_further_artifacts(root: Path, rows: list[dict[str, Any]]) -> None:
-    before = scores_of(root)
-    measures = {row["measure"] for row in mdcr_json(root, *LSA, "--measures", "map,f1@5,recall@30,ndcg@7")["rows"]}
-    assert measures == set(map(str, {*DEFAULT, *parse_measures("f1@5 ndcg@7")}))
-    made = {Path(path).parent for path in scores_of(root)}
-    assert len(made) == len({Path(path).parent for path in before}) + 2
-    assert scores_of(root).items() >= before.items()
-    again = mdcr(root, *LSA, "--measures", "ndcg@7")
-    assert (again.stderr, "NDCG@7" in again.stdout) == ("", True)
-    shallow = mdcr_json(root, *LSA, "--depth", "10")["rows"]
-    assert [row["measure"] for row in shallow] == [str(measure) for measure in within(DEFAULT, 10)]
 
 
 def test_a_pool_of_everything_has_one_sample_whatever_the_seed(own: Path) -> None:

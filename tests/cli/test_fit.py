@@ -120,14 +120,3 @@ def test_a_plan_names_the_models_that_are_absent(root: Path, tmp_path: Path) -> 
     assert not (tmp_path / "home").exists()
     failed = mdcr(root, "eval", *pool, "--model", "scincl", env=env)
     assert "malteos/scincl is absent from the cache" in one_line_error(failed, code=1)
-
-
-def test_several_settings_of_a_study(root: Path) -> None:
-    words = ["study", "pool_size", "--corpus", "tiny", "--model", "bm25", "--dry-run"]
-    assert mdcr(root, *words, "--set", "sizes=800,900; queries=20;samples=1").returncode == 0
-    few, same = (
-        [row["make"] for row in mdcr_json(root, *words, "--set", f"sizes=800,900;queries=20;samples=1{more}")["plan"]]
-        for more in ("", ";min_citations=2")
-    )
-    assert few == same
-    assert "no setting min_citation" in one_line_error(mdcr(root, *words, "--set", "min_citation=2"))

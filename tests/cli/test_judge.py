@@ -265,15 +265,6 @@ def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels
     assert mdcr(root, "judge", "score", *POOL, *draw).returncode == 0
 
 
-def test_the_labels_that_were_read_last_count(root: Path, folder: Path, labels: dict[str, Any]) -> None:
-    draw = ("--draw", folder.name)
-    for name in ("ben", "ann", "ben"):
-        read = mdcr_json(root, "judge", "read", "--labels", str(folder / f"{name}.csv"), *draw)
-    result = mdcr(root, "judge", "score", *POOL, *draw)
-    assert f"{read['labels']['counts']['pairs']} of " in result.stdout
-    assert "judged by 1 annotator. Labels: ben (" in result.stdout
-
-
 def test_labels_belong_to_the_pool_that_was_drawn(root: Path, labels: dict[str, Any]) -> None:
     other = [word.replace("300", "400") for word in POOL]
     assert "no pairs of this pool were drawn" in one_line_error(mdcr(root, "judge", "score", *other))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from pathlib import Path
@@ -108,16 +107,6 @@ def test_every_form_of_the_same_files_gives_the_same_scores(tmp_path: Path) -> N
         assert evaluate(form, judged).select("query_id", "measure", "value").equals(expected)
 
 
-def test_python_compares_runs_like_any_scores(tmp_path: Path) -> None:
-    run, qrels = random_files(2)
-    files = [write(tmp_path, run, qrels, "one"), write(tmp_path, random_files(3)[0], qrels, "two")]
-    scores = evaluate(files, qrels, measures="f1@5")
-    (table,) = tables(scores)
-    assert [line.label for line in table.lines] == ["one", "two"]
-    assert "runs one-" in table.notes[-1]
-    assert "Named in the files: 80 documents, 12 queries" in "".join(table.notes)
-
-
 def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,22 +133,6 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     assert {row["system"]: row["value"] for row in printed if row["measure"] == "map"} == pytest.approx(
         dict(mine.iter_rows())
     )
-
-
-def test_reports_of_other_files_have_other_folders(tmp_path: Path) -> None:
-    """Collections name their file alike, and a file may have the name of a study."""
-    kept = tmp_path / "runs/reports/leaderboard/index.html"
-    kept.parent.mkdir(parents=True)
-    kept.write_text("kept")
-    for seed, name in ((1, "qrels"), (2, "qrels"), (2, "leaderboard"), (2, "qrels")):
-        run, qrels = random_files(seed)
-        write(tmp_path, run, qrels)
-        path = (tmp_path / "qrels.txt").rename(tmp_path / f"{name}.txt")
-        words = ["evaluate", f"--run={tmp_path}/mine.run", f"--qrels={path}", "--root", str(tmp_path), "--quiet"]
-        assert main(words) == 0
-    assert kept.read_text() == "kept"
-    names = sorted(folder.name.rpartition("-")[0] for folder in kept.parent.parent.iterdir() if folder != kept.parent)
-    assert names == ["leaderboard", "qrels", "qrels"]
 
 
 @pytest.mark.parametrize(
@@ -208,15 +181,6 @@ def test_ids_of_marked_files_are_decoded(tmp_path: Path, qrels: str) -> None:
     assert evaluate(tmp_path / "my.run", path).filter(measure="mrr")["value"].to_list() == [1.0]
 
 
-def test_ids_of_other_files_are_read_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "my.run").write_text("q Q0 A%26B 1 3 x\nq Q0 C 2 2 x\nq Q0 A&B 3 1 x\n")
-    for judged, expected in (({"A%26B": 1, "A&B": 1}, 5 / 6), ({"A%26B": 1}, 1.0)):
-        assert evaluate(tmp_path / "my.run", {"q": judged}).filter(measure="map")["value"].item() == pytest.approx(
-            expected
-        )
-    assert capsys.readouterr().err == ""
-
-
 BAD_GRADES: list[Any] = [0.6, 1.4, 40_000, -40_000, 10**30, float("nan"), float("inf"), None, "high", True, [1]]
 
 
@@ -229,24 +193,6 @@ def test_a_grade_is_a_whole_number_in_every_form(tmp_path: Path, grade: Any) -> 
     for qrels in ({"q": {"d": 1, "e": grade}}, *(tmp_path / name for name in ("q.json", "q.jsonl", "q.txt"))):
         with pytest.raises(InputError, match="a grade must be a whole number|is not JSON"):
             evaluate({"q": {"d": 1.0}}, qrels)
-
-
-@pytest.mark.parametrize("number", [int, float, np.int64, np.float32, np.int8])
-def test_whole_grades_and_integer_ids_of_any_type_are_read(tmp_path: Path, number: Any) -> None:
-    run, qrels = {np.int64(7): {5: np.float32(2), 6: number(1)}}, {7: {np.int32(6): number(2), 5: number(0)}}
-    expected = evaluate({"7": {"5": 2.0, "6": 1.0}}, {"7": {"6": 2, "5": 0}}).select("query_id", "measure", "value")
-    rows = [{"qid": 7, "docno": document, "relevance": grade} for document, grade in ((6, number(2)), (5, number(0)))]
-    frame = pl.DataFrame(rows)
-    frame.write_parquet(tmp_path / "q.parquet")
-    frame.write_csv(tmp_path / "q.csv")
-    frame.write_ndjson(tmp_path / "q.jsonl")
-    (tmp_path / "q.json.gz").write_bytes(gzip.compress(json.dumps({"7": {"6": float(2), "5": 0}}).encode()))
-    (tmp_path / "q.txt").write_text("# version 2\n7 0 6 2.0\n7 0 5 0.\n")
-    files = [tmp_path / f"q.{ending}" for ending in ("parquet", "csv", "jsonl", "json.gz", "txt")]
-    for judged in (qrels, frame, frame.to_arrow(), frame.to_pandas(), *files):
-        assert evaluate(run, judged).select("query_id", "measure", "value").equals(expected)
-    scored = pl.DataFrame({"qid": [7, 7], "docno": [5, 6], "score": [2, 1]})
-    assert evaluate(scored, qrels).select("query_id", "measure", "value").equals(expected)
 
 
 def test_a_query_without_a_paper_of_the_grade_is_left_out_or_zero(
@@ -276,38 +222,6 @@ def test_a_query_without_a_paper_of_the_grade_is_left_out_or_zero(
     assert "Queries without a positive, counted as 0: 1." in " ".join(capsys.readouterr().out.split())
     with pytest.raises(InputError, match=r"map\(rel=3\) must have a query with a document of grade 3, got none"):
         evaluate(run, qrels, measures="map(rel=3)")
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_exponential_gains_are_two_to_the_grade_less_one(seed: int) -> None:
-    """Gains of 2**grade - 1 in place of grades give trec_eval's NDCG; ir_measures needs Perl for them."""
-    run, qrels = random_files(seed)
-    scores = evaluate(run, qrels, measures="ndcg(gains=exp)@10,ndcg(gains=exp)")
-    gained = {query: {document: 2**grade - 1 for document, grade in of.items()} for query, of in qrels.items()}
-    theirs = pytrec_eval.RelevanceEvaluator(gained, {"ndcg", "ndcg_cut_10"}).evaluate(run)
-    for name, measure in (("ndcg(gains=exp)@10", "ndcg_cut_10"), ("ndcg(gains=exp)", "ndcg")):
-        ours = dict(scores.filter(measure=name).select("query_id", "value").iter_rows())
-        assert ours == pytest.approx({query: theirs.get(query, {}).get(measure, 0.0) for query in ours}, abs=1e-12)
-    huge = {"q": {"a": 2_000, "b": 1_999}}
-    value = evaluate({"q": {"b": 2.0, "a": 1.0}}, huge, measures="ndcg(gains=exp)").filter(measure="ndcg(gains=exp)")
-    assert value["value"].item() == pytest.approx((0.5 + 1 / np.log2(3)) / (1 + 0.5 / np.log2(3)))
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("input.uic0301.gz", "input.uic0301"),
-        ("bm25.k1=0.9.b=0.75", "bm25.k1=0.9.b=0.75"),
-        ("bm25.k1=0.9.trec.gz", "bm25.k1=0.9"),
-        ("mine.run.txt", "mine"),
-        (".run", ".run"),
-    ],
-)
-def test_known_endings_alone_are_no_part_of_a_name(tmp_path: Path, name: str, expected: str) -> None:
-    content = b"q Q0 d 1 1 x\n"
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert evaluate(str(tmp_path / name), {"q": {"d": 1}})["system"].unique().to_list() == [expected]
-    assert evaluate(f"a b={tmp_path / name}", {"q": {"d": 1}})["system"].unique().to_list() == ["a b"]
 
 
 def test_what_one_query_shows_and_queries_without_judgements_are_said(

@@ -17,7 +17,7 @@ from pipeline.measure.design import Draws
 from pipeline.scores.frames import load_runs
 from pipeline.scores.render import escape_latex, render_table
 from pipeline.scores.summary import exported, summarise, summarise_samples
-from pipeline.scores.tables import Cell, Column, Table, TableRow, blocks
+from pipeline.scores.tables import Column
 from tests.scores.cases import made_up, scored, tables_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -94,19 +94,6 @@ def test_terminal_keeps_to_the_width(width: int) -> None:
             assert column.label in text
 
 
-def test_best_and_marks() -> None:
-    scores = [
-        scored("a", {"map": [0.1, 0.2, 0.3]}),
-        scored("b", {"map": [0.3, 0.2, 0.1]}),
-        scored("c", {"map": [0.0, 0.1, 0.0]}),
-    ]
-    many = pl.concat(scores)
-    (table,) = tables_of(many, summarise(many, baseline="a", draws=Draws(alpha=0.999)))
-    values = [line.values[0] for line in table.lines]
-    assert [value.best for value in values if isinstance(value, Cell)] == [True, True, False]
-    assert [value.marks for value in values if isinstance(value, Cell)] == ["", "", "†"]
-
-
 def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     values = {"map": [0.5, 0.25]}
     tuned = [
@@ -120,21 +107,6 @@ def test_notes_name_parameters_and_the_fields_they_are_of() -> None:
     notes = " ".join(tables_of(many, summarise(many))[0].notes)
     assert "Parameters: bm25 tuned to k1=0.9, b=0.75 (Art, Medicine), tuned to k1=1.3, b=0.75 (Physics)." in notes
     assert "Parameters" not in " ".join(tables_of(dense, summarise(dense))[0].notes)
-
-
-def test_blocks_keep_groups_together() -> None:
-    columns = tuple(Column(group, label) for group in ("x", "y") for label in "abc")
-    table = Table("t", "", columns, (TableRow("l", tuple("123456")),), ())
-
-    def cut(room: int) -> list[str]:
-        parts = list(blocks(table, [1] * 6, room))
-        assert "".join(str(value) for part in parts for value in part.lines[0].values) == "123456"
-        return ["".join(column.group + column.label for column in part.columns) for part in parts]
-
-    assert cut(9) == ["xaxbxcyaybyc"]
-    assert cut(5) == ["xaxbxc", "yaybyc"]
-    assert cut(2) == ["xaxb", "xc", "yayb", "yc"]
-    assert cut(0) == ["xa", "xb", "xc", "ya", "yb", "yc"]
 
 
 def test_markup_in_names_is_escaped() -> None:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
-from pipeline.core.config import canonical
 from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.exchange.frames import as_csv
 from pipeline.measure.design import Draws
@@ -72,15 +71,9 @@ def of_system(rows: str, said: str, columns: str, base: Mapping[str, Any] = BM25
 
 CASES = {
     "seed": of_pool("another table", "seed 99", "drawn with seed 99", "seed", seed=99),
-    "split": of_pool("another table", "Validation queries: ", "split validation", "split", split="validation"),
-    "year": of_pool("another table", "(2018, ", "year 2018", "year", year=2018),
     "queries": of_pool("another table", ", 4 queries,", "", "queries_asked", queries=4),
-    "nested": of_pool("another table", ", nested true", "nested true", "nested", nested=True),
     "positives": of_pool(
         "another table", ", positives prefiltered", "positives prefiltered", "positives_from", positives="prefiltered"
-    ),
-    "same titles": of_pool(
-        "another table", ", drop same title false", "drop same title false", "drop_same_title", drop_same_title=False
     ),
     "min citations": of_pool(
         "another table", ", min citations 5", "min citations 5", "min_citations",
@@ -90,14 +83,12 @@ CASES = {
         "another table", ", without ids.txt (abcdef)", "", "exclude exclude_sha256",
         exclude=(("ids.txt", "abcdef" * 8),),
     ),
-    "field": of_pool("another table", "pool size, Art", "", "field", field="Art"),
     "size": Case("bm25", BM25, {"candidates": 7}, {}, "another column", ("seed",), ("bm25",), "7 in 1", "size"),
     "sample": Case("bm25", BM25, {"sample": 2}, {}, "mean over samples", ("seed",), ("bm25",), "2 samples", "sample"),
     "depth": of_system(
         "bm25 (depth 500) | bm25 (depth 10)", "top 10 (bm25 (depth 10)) and the top 500", "depth", depth=10
     ),
     "k1": of_system("x (k1 0.9) | x (k1 1.2)", "k1=1.2, b=0.4", "k1", k1=1.2),
-    "b": of_system("x (b 0.4) | x (b 0.75)", "k1=0.9, b=0.75", "b", b=0.75),
     "tuned k1": of_system("bm25", "Of several tunings the newest: bm25.", "", k1=1.2)._replace(system="bm25:tuned"),
     "fused part": of_system(
         "rrf(a,b) (k1 0.9) | rrf(a,b) (k1 1.2)", "", "", {"parts": {"a": BM25}}, parts={"a": {**BM25, "k1": 1.2}}
@@ -111,7 +102,6 @@ CASES = {
         DENSE, encoder={**ENCODER, "revision": "b" * 40},
     ),
     "engine": of_system("x (engine exact) | x (engine faiss:IVF4,Flat:nprobe=2)", "", "engine", DENSE, search=IVF),
-    "metric": of_system("x (metric cosine) | x (metric l2)", "", "", DENSE, metric="cosine"),
 }  # fmt: skip
 
 
@@ -193,9 +183,3 @@ def test_a_collection_is_named_and_told_without_the_rules_of_citation_pools(tmp_
     differences = compare(scores, "bm25", "lsa", draws=draws)
     assert difference_table(differences, runs).title == "lsa minus bm25 (scifact 8, 3 queries)"
     assert list(folder_names(tmp_path, runs, {}, []).values()) == ["scifact_scores"]
-
-
-def test_the_setting_of_every_pool_is_a_case() -> None:
-    config = canonical(made.PoolConfig())
-    covered = {name for case in CASES.values() for name in case.pool} | {"size"}
-    assert set(config) - covered == {"queries_are", "drop_identical_id"}

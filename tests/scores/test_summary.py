@@ -256,16 +256,6 @@ def test_what_cannot_be_summarised() -> None:
         summarise(pl.concat(two))
 
 
-def test_an_interval_does_not_depend_on_what_else_is_reported() -> None:
-    random = np.random.default_rng(0)
-    many = [
-        scored(f"s{n}", {"map": random.random(30).tolist()}, field=field) for n in range(4) for field in ("Art", None)
-    ]
-    columns = ["label", "field", "value", "low", "high"]
-    together = set(summarise(pl.concat(many)).select(columns).rows())
-    assert {row for one in many for row in summarise(one).select(columns).rows()} == together
-
-
 def test_kinds_of_pools_are_summarised_apart() -> None:
     first, second = made_up(["a"], [(None, 10)]), made_up(["a"], [(None, 20)]).with_columns(kind=pl.lit("other"))
     summary = summarise(pl.concat([first, second]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import network, registry, shards
+from pipeline.encode import network, registry
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.model import Model
 from pipeline.encode.store import VectorStore
@@ -62,18 +61,6 @@ def test_every_paper_has_its_own_vector(tmp_path: Path, shard_rows: int) -> None
     assert segment.manifest.counts["wanted"] == segment.manifest.counts["embedded"] == 51
     assert segment.manifest.counts["tokens"] > 51
     assert segment.manifest.provenance["model"] == "stub"
-
-
-def test_progress_counts_what_is_left(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.core.progress._PLAIN_EVERY", 0.0)
-    corpus = make_corpus(tmp_path, PAPERS)
-    embed(tmp_path, corpus, make_pool(tmp_path, corpus, [0]))
-    *_, last = [line for line in capsys.readouterr().err.splitlines() if line.startswith("  embed stub: ")]
-    assert re.search(r"(\S+)/\1 characters ", last)
-    assert "60 docs, " in last
-    assert "tokens/s" in last
 
 
 def test_a_second_pool_adds_only_what_is_missing(tmp_path: Path) -> None:
@@ -173,24 +160,6 @@ def test_a_resumed_segment_keeps_to_its_plan(tmp_path: Path) -> None:
         outputs.append(segment.manifest.outputs)
         check_vectors(store_of(segment), corpus, list(range(60)), 60)
     assert outputs[0] == outputs[1]
-
-
-def test_a_kill_after_the_last_part_of_a_shard_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = make_corpus(tmp_path, 40)
-    pool = make_pool(tmp_path, corpus, [0])
-    monkeypatch.setitem(shards.PART_PAPERS, "cpu", 16)
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise StageError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shards, "write_shard", killed)
-        with pytest.raises(StageError, match="killed"):
-            embed(tmp_path, corpus, pool)
-    StubEncoder.encoded = 0
-    segment = embed(tmp_path, corpus, pool)
-    assert StubEncoder.encoded == 0
-    check_vectors(store_of(segment), corpus, list(range(40)))
 
 
 def test_a_transformer_through_the_store(tmp_path: Path) -> None:

@@ -227,24 +227,6 @@ def test_what_each_name_means_with_a_tuning_and_without(corpus: Artifact, tuned:
     assert evaluation_of(corpus, "bm25:k1=0.9,b=0.4", tuned).tuning is None
 
 
-def test_the_tuned_and_the_fixed_stand_beside_each_other(corpus: Artifact, tuned: Artifact) -> None:
-    systems = parse_systems("bm25,bm25:tuned,bm25:k1=0.9,b=0.4,bm25:k1=0.9")
-    ranked = Chain(corpus, measures=("map",), tunings=[tuned]).evaluations([pool_task(corpus, TEST)], systems)
-    assert [parameters(evaluation)[2] for evaluation in ranked] == ["bm25:tuned", "bm25"]
-
-
-def test_untuned_bm25_stands_beside_the_tuned_on_demand(corpus: Artifact, tuned: Artifact) -> None:
-    def of(model: str, *tunings: Artifact) -> list[str]:
-        pools, systems = [pool_task(corpus, TEST)], parse_systems(model)
-        ranked = Chain(corpus, measures=("map",), tunings=tunings, untuned=True).evaluations(pools, systems)
-        return [parameters(evaluation)[2] for evaluation in ranked]
-
-    assert of("bm25", tuned) == ["bm25:tuned", "bm25"]
-    assert of("bm25:tuned", tuned) == ["bm25:tuned"]
-    assert of("bm25:k1=1.2,b=0.75", tuned) == ["bm25:k1=1.2,b=0.75"]
-    assert of("bm25") == ["bm25"]
-
-
 def test_a_tuning_that_is_required_and_missing(corpus: Artifact, tuned: Artifact) -> None:
     with pytest.raises(InputError, match="BM25 was not tuned for tiny-dataset-2019-all-s1"):
         evaluation_of(corpus, "bm25:tuned")

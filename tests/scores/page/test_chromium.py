@@ -172,26 +172,6 @@ def test_it_fits_and_can_be_named(page: Any, size: tuple[int, int]) -> None:
     assert page.locator("th:not([scope])").count() == 0
 
 
-def test_links_are_grouped_by_what_they_lead_to(page: Any) -> None:
-    groups = page.get_by_role("navigation").get_by_role("group").all()
-    assert [group.get_attribute("aria-label") for group in groups] == ["Tables", "Charts", "Browse"]
-    for group, kind in zip(groups, ("table", "[data-chart]", ".browser"), strict=True):
-        for link in group.locator("a").all():
-            assert page.locator(str(link.get_attribute("href"))).locator(kind).count()
-
-
-def test_a_wide_table_shows_that_it_scrolls(page: Any) -> None:
-    box = page.locator("#s0 .scroll")
-    faded = "box => getComputedStyle(box).maskImage !== 'none'"
-    assert not box.evaluate(faded)
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.locator("#s0 .scroll.faded").wait_for()
-    assert box.evaluate(faded)
-    box.evaluate("box => box.scrollTo(box.scrollWidth, 0)")
-    page.locator("#s0 .scroll:not(.faded)").wait_for()
-    assert not box.evaluate(faded)
-
-
 def test_it_begins_with_what_it_shows(page: Any) -> None:
     sentences = page.get_by_role("list", name="What it shows").get_by_role("listitem").all_inner_texts()
     assert 2 <= len(sentences) <= 3
@@ -209,20 +189,6 @@ def test_one_pool_has_one_table_whose_figures_open_their_provenance(page: Any) -
     assert figures.count() == 9
     page.locator("#s0 tbody tr", has_text="third").locator("button").nth(1).click()
     assert page.locator("#record-title").inner_text().startswith("third, dataset level, ndcg: ")
-
-
-@pytest.mark.parametrize("page", ALONE, indirect=True)
-@pytest.mark.parametrize("size", SIZES, ids=str)
-def test_provenance_opens_at_its_title(page: Any, size: tuple[int, int]) -> None:
-    page.set_viewport_size({"width": size[0], "height": 400})
-    for _ in range(2):  # the second time, it was scrolled to its end before
-        page.locator("button.figure").first.click()
-        assert page.evaluate("document.activeElement.id") == "record-title"
-        box, title_box = (page.locator(name).bounding_box() for name in ("#record", "#record-title"))
-        assert box["y"] <= title_box["y"] < box["y"] + 60
-        assert page.evaluate("record.scrollHeight > record.clientHeight")
-        page.evaluate("record.scrollTo(0, record.scrollHeight)")
-        page.keyboard.press("Escape")
 
 
 @pytest.mark.parametrize("page", ALONE, indirect=True)
