@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -126,11 +126,6 @@ class Column:
         return f"{self.group} {self.label}".strip()
 
 
-_FIGURE = ("value", "low", "high", "deviation")
-
-ColumnKey = TypeVar("ColumnKey", str, Column)
-
-
 @dataclass(frozen=True)
 class TableRow:
     """A row; a rule separates ``summary`` rows, and rows that are not compared with others, from the rows above."""
@@ -219,31 +214,15 @@ def grid(
     name: str,
     title: str,
     corner: str,
-    cells: Mapping[tuple[str, ColumnKey], Value],
+    cells: Mapping[tuple[str, str], Value] | Mapping[tuple[str, Column], Value],
     notes: Sequence[str] = (),
     frame: pl.DataFrame | None = None,
-    summary: Sequence[str] = (),
 ) -> Table:
-    """Return a table of cells, keyed by row label and column, both in order of first appearance.
-
-    ``frame`` has its figures; None: those of the cells, a row each. ``summary`` are the labels of the rows below the
-    others.
-    """
-    frame = _figures(corner, cells) if frame is None else frame
-    labels, columns = dict.fromkeys(label for label, _ in cells), dict.fromkeys(column for _, column in cells)
-    lines = (
-        TableRow(label, tuple(cells.get((label, column)) for column in columns), label in summary) for label in labels
-    )
+    """Return a table of cells, keyed by row label and column, both in order of first appearance."""
+    known: Mapping[Any, Value] = cells
+    labels, columns = dict.fromkeys(label for label, _ in known), dict.fromkeys(column for _, column in known)
+    lines = (TableRow(label, tuple(known.get((label, column)) for column in columns)) for label in labels)
     return Table.of(title, corner, columns, lines, notes, name, frame)
-
-
-def _figures(corner: str, cells: Mapping[Any, Value]) -> pl.DataFrame:
-    """Return the figures of cells, a row each; without deviations if there are none."""
-    figures = [[getattr(value, name, None) for name in _FIGURE] for value in cells.values()]
-    rows = [(label, str(column), *figure) for (label, column), figure in zip(cells, figures, strict=True)]
-    schema = dict.fromkeys((corner, "column"), pl.String) | dict.fromkeys(_FIGURE, pl.Float64)
-    frame = pl.DataFrame(rows, schema, orient="row")
-    return frame.drop([] if frame["deviation"].count() else "deviation")
 
 
 def frame_table(
