@@ -123,4 +123,4 @@ def test_queries_are_later_than_the_training_data() -> None:
         (config, *_) = selection(after_cutoff=given).configs(None)
         assert config.year == year
     with pytest.raises(InputError, match="queries must be later than"):
-        selection(after_cutoff=2030, year=2030)
+        selection(after_cutoff=2030, year=2030).configs(None)

@@ -124,7 +124,7 @@ def test_a_measure_deeper_than_its_ranking_is_not_shown(tmp_path: Path, corpus: 
     runs = choose(stored(tmp_path), tmp_path)
     assert runs.select("system", "measures").rows() == [("bm25", ["map"]), ("lsa", ["map", "recall@20"])]
     choose(runs, tmp_path, measures=("recall@20",))
-    with pytest.raises(InputError, match=r"recall@20 was not scored .* --measures recall@20 --depth 20, or .* map"):
+    with pytest.raises(InputError, match=r"recall@20 was not scored .* --measures recall@20 --depth 20"):
         choose(runs, tmp_path, measures=("recall@20",), depth=10)
 
 
