@@ -98,7 +98,7 @@ def test_papers_that_ad_hoc_queries_search_have_their_own_prefix(tmp_path: Path,
 
 
 def test_sentence_vectors_through_the_store(tmp_path: Path, corpus: Artifact, folder: Path) -> None:
-    model = kinds.find("aspire").of("aspire", {"folder": str(folder), "storage": "bfloat16"})
+    model = kinds.find("aspire").of("aspire", {"folder": str(folder), "storage": "float16"})
     store = store_of(embed(tmp_path, corpus, model, [3]))
     rows = np.array([0, 3, 7, 11])
     grouped = store.grouped(rows)
