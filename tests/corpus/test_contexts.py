@@ -127,12 +127,8 @@ def test_a_pool_of_contexts_that_cannot_be_is_refused_with_the_options_that_work
     assert said in line
     typed = zip(words.split()[::2], words.split()[1::2], strict=True)
     works = dict(typed) | dict(word.split("=") for word in shlex.split(line.partition("This works: ")[2]))
-    assert (
-        mdcr_json(uncited, "pool", *(f"{name}={value}" for name, value in works.items()))["pools"][0]["counts"][
-            "candidates_drawn"
-        ]
-        > 0
-    )
+    made = mdcr_json(uncited, "pool", *(f"{name}={value}" for name, value in works.items()))["pools"][0]
+    assert made["counts"]["candidates_drawn"] > 0
 
 
 def test_what_no_pool_of_contexts_can_be_is_said_at_once(uncited: Path) -> None:

@@ -60,16 +60,9 @@ def test_texts_years_references_and_counts(tmp_path: Path) -> None:
     )
     nothing = openalex_work(8, publication_year=None, referenced_works=None, cited_by_count=None, title=None)
     rows, total = read(snapshot(tmp_path, work, nothing))
-    assert rows[0] == {
-        "paper_id": "W7",
-        "title": "The name",
-        "abstract": "Two words Two twice",
-        "year": 1999,
-        "fields": 0,
-        "outbound": sorted([id_key("W8"), id_key("W9")]),
-        "n_inbound": 12,
-        "doi_key": doi_key("10.1/abc"),
-    }
+    assert (rows[0]["paper_id"], rows[0]["title"], rows[0]["abstract"]) == ("W7", "The name", "Two words Two twice")
+    assert (rows[0]["year"], rows[0]["fields"], rows[0]["n_inbound"]) == (1999, 0, 12)
+    assert (rows[0]["outbound"], rows[0]["doi_key"]) == (sorted([id_key("W8"), id_key("W9")]), doi_key("10.1/abc"))
     assert (rows[1]["abstract"], rows[1]["year"], rows[1]["n_inbound"]) == ("", NO_YEAR, 0)
     assert total.noted == {"references_repeated_or_self": 2}
 
@@ -156,14 +149,7 @@ def test_what_the_newest_partition_withdraws_is_dropped(
 
 @pytest.mark.parametrize(
     ("written", "given"),
-    [
-        ("data/works", ""),
-        (JSONL, ""),
-        (JSONL, "data/jsonl"),
-        (JSONL, JSONL),
-        ("legacy-data/works", ""),
-        ("works", ""),
-    ],
+    [("data/works", ""), (JSONL, ""), (JSONL, "data/jsonl"), (JSONL, JSONL), ("legacy-data/works", "")],
 )
 def test_works_are_found_from_the_root_or_from_below(tmp_path: Path, written: str, given: str) -> None:
     write_lines(tmp_path / written / PART, [openalex_work(1)])

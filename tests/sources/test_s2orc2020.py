@@ -20,16 +20,9 @@ def test_texts_years_fields_and_references(tmp_path: Path) -> None:
     )
     nothing = s2orc_record("8", title=None, year=None, outbound_citations=None, inbound_citations=None)
     rows, total = read(S2orc2020(write_s2orc(tmp_path, [record, nothing, s2orc_record("9", year=2999)])))
-    assert rows[0] == {
-        "paper_id": "7",
-        "title": "Two words",
-        "abstract": "",
-        "year": 1999,
-        "fields": 1 << FIELD_BIT["Physics"] | 1 << FIELD_BIT["Art"],
-        "outbound": sorted([9, id_key("x/1")]),
-        "n_inbound": 1,
-        "doi_key": 0,
-    }
+    assert (rows[0]["paper_id"], rows[0]["title"], rows[0]["abstract"], rows[0]["year"]) == ("7", "Two words", "", 1999)
+    assert rows[0]["fields"] == 1 << FIELD_BIT["Physics"] | 1 << FIELD_BIT["Art"]
+    assert (rows[0]["outbound"], rows[0]["n_inbound"], rows[0]["doi_key"]) == (sorted([9, id_key("x/1")]), 1, 0)
     assert [(row["title"], row["year"]) for row in rows[1:]] == [("", NO_YEAR), ("Title of 9", NO_YEAR)]
     assert total.noted == {"unknown_field: Alchemy": 1, "impossible_year": 1, "references_repeated_or_self": 2}
     assert (total.read, total.dropped) == (3, {})
