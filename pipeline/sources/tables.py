@@ -248,19 +248,14 @@ def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     number = again_until = 0
 
     def next_lines() -> Iterator[str]:
-        while True:
-            line = waiting.popleft() if waiting else next(lines, None)
-            if line is None:
-                return
+        for line in iter(lambda: waiting.popleft() if waiting else next(lines, None), None):
             taken.append(line)
             yield line
 
     while True:
-        cells = dialect.cells(next_lines())
         try:
-            for row in cells:
-                first = number + 1
-                number += len(taken)
+            for row in dialect.cells(next_lines()):
+                first, number = number + 1, number + len(taken)
                 joined = _joined_rows(dialect, taken)
                 taken.clear()
                 if not any(row):
@@ -278,9 +273,8 @@ def _rows(tally: Tally, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
             tally.line = number + 1
             tally.drop("bad_columns", str(error))
             if len(taken) > _MAX_RETRIED:
-                tally.read, tally.dropped["bad_columns"] = (
-                    count + len(taken) - 1 for count in (tally.read, tally.dropped["bad_columns"])
-                )
+                tally.read += len(taken) - 1
+                tally.dropped["bad_columns"] += len(taken) - 1
                 number += len(taken)
             else:
                 waiting.extendleft(reversed(taken[1:]))
