@@ -21,13 +21,13 @@ MAX_VALUES = 1_000_000
 """Maximum number of commas and opening brackets of a line: about its values, which take up to 100 bytes each."""
 
 _BIBTEX = "Convert it to BibTeX, which most reference managers export"
-_ITSELF = "Fetch the file itself: the address gave a page or an error"
+_PAGE = "Fetch the file itself: the address gave a page"
 _BINARY = rb"ARROW1|FEA1|Obj\x01|ORC|\x89HDF|SQLite format 3|%PDF-|\x80[\x02-\x05]|\x93NUMPY"
 _KINDS = [
     (rb"version https://git-lfs", "a Git LFS pointer", "Fetch the file itself: git lfs pull, or hf download"),
     (rb"/annex/objects/", "a pointer of git-annex", "Fetch the file itself with git annex get"),
-    (rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b", "an HTML page", _ITSELF),
-    (rb"\s*<(\?xml|[A-Za-z][\w:.-]*(\s[^<>]*)?>\s*<)", "XML", f"{_ITSELF}, or convert it to JSON lines"),
+    (rb"(?is)\s*(<!--.*?-->\s*)*<(!doctype html|html|head|body|title|meta|script)\b", "an HTML page", _PAGE),
+    (rb"\s*<(\?xml|[A-Za-z][\w:.-]*(\s[^<>]*)?>\s*<)", "XML", "Convert it to JSON lines, or fetch what it stands for"),
     (rb"(?s).{257}ustar", "a tar archive", "Unpack it with tar -xf"),
     (_GZIP, "gzip in gzip", "Unpack it once with gunzip"),
     (rb"PK\x03\x04", "a ZIP archive", "Unpack it (a spreadsheet: save it as CSV)"),
