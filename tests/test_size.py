@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_753,
     "encode": 4_555,
     "corpus": 2_500,
-    "sources": 4_611,
+    "sources": 4_605,
     "core": 3_267,
     "alias": 27,
     "data": 6,
