@@ -61,7 +61,8 @@ _Roles = dict[str, str | None]
 
 _WORDS = {
     "item": re.compile(
-        r"(?i)\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset)s?\b"
+        r"(?i)\b(dataset|data set|task|benchmark|collection|corpus|query|queries|topic|test set|subset|subject|category"
+        r"|language|scenario)s?\b"
     ),
     "system": re.compile(
         r"(?i)\b(model|system|method|retriever|encoder|run|approach|llm|agent|team|submission|name)s?\b"
@@ -74,7 +75,7 @@ _SUM_OF_ROWS = re.compile(
 )
 """Names of rows that sum up systems, unlike all-mpnet and average_word_embeddings."""
 
-_DIGITS, _QUERIES, _PARTS = 6, 500, "CQADupstack"
+_DIGITS, _QUERIES, _PARTS, _TEN, _TENS = 6, 500, "CQADupstack", 10, 50
 _LINK, _TAG = (r"^\W*\[([^\]]+)\]\([^)]*\).*$", "$1"), (r"</?(?:a|b|i|em|strong|sup|sub|span|br)\b[^>]*>", "")
 
 
@@ -264,6 +265,12 @@ def _scaled(values: pl.DataFrame, reading: Reading, *, by_item: bool) -> pl.Data
         unknown = scale == PERCENT and [*part["value"].filter(part["value"] < 0).unique()] == [-1]  # is written so
         outside += [item] if (scale == POINTS or unknown) and not reading.is_named(name) else []
         parts.append(part.with_columns(scale=pl.lit(scale), sign=pl.lit(sign_of_name(name), pl.Int8)))
+    tops = {str(part["item"][0]): part["value"].max() for part in parts if part["scale"][0] == PERCENT and by_item}
+    if tops and np.median([*tops.values()]) > _TENS:
+        low = (
+            item for item, top in tops.items() if top <= _TEN and not (reading.is_rate(item) or reading.is_named(item))
+        )
+        reading.leave_out(low, "value above 10, unlike others, but read as percent; --items leaves it out")
     if not parts:
         raise InputError(f"{reading.file} has no item that counts", "Choose others with --items")
     scaled = pl.concat(parts).select(*VALUES)

@@ -34,6 +34,7 @@ from pipeline.sources.tables import SEPARATORS, open_table
 from pipeline.sources.triples import PREDICTIONS, splits_of
 
 _BESIDE = "model_meta.json"
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf)", re.IGNORECASE)
 
 _CELL_BYTES, _JSON_FACTOR, _TEXT_FACTOR = 64, 30, 12
 """Approximate memory of a cell of Parquet in bytes, and of a text of JSON or of a table as a multiple of its size."""
@@ -68,7 +69,7 @@ class Found(NamedTuple):
     def rates(self) -> list[str]:
         """Return the names of files and of what is left out that say that lower is better."""
         names = [path.name.partition(".")[0] for path in self.files]
-        names += [word for line in self.skipped for word in re.split("[:,] ", line)]
+        names += [word for line in self.skipped for word in re.split("[:,] ", line.partition(": ")[2])]
         return [name for name in names if sign_of_name(name) < 0]
 
 
@@ -191,17 +192,16 @@ class _Reader:
         words = lines[0].split() if lines else []
         if path.name.endswith((".csv", ".csv.gz")) or re.match(r"[^\s,;|]+([,;|]).*\1", lines[0]):
             return self._table(path)
-        if len(words) == 6 and _number(words[4]) is not None:
+        if len(words) == 6 and _NUMBER.fullmatch(words[4]):
             return self._run(path)
         has_header = len(words) == 3 and words[0].casefold() in ("query-id", "query_id", "qid")
-        if has_header or (len(words) == 4 and _number(words[3]) is not None):
+        if has_header or (len(words) == 4 and _NUMBER.fullmatch(words[3])):
             return self._qrels(path)
-        if len(words) == 3 and (measure_name(words[0]) or words[0] == "runid"):
-            self.frames.append(_of_tool(path, ((of[0], of[1], of[2]) for of in map(str.split, lines) if len(of) == 3)))
-            return "values of trec_eval"
-        if len(words) == 3 and measure_name(words[1]):
-            self.frames.append(_of_tool(path, ((of[1], of[0], of[2]) for of in map(str.split, lines) if len(of) == 3)))
-            return "values of ir_measures"
+        for at, tool in enumerate(("trec_eval", "ir_measures")):
+            if len(words) == 3 and (measure_name(words[at]) or words[0] == "runid"):
+                rows = (of for of in map(str.split, lines) if len(of) == 3)
+                self.frames.append(_of_tool(path, ((of[at], of[1 - at], of[2]) for of in rows)))
+                return f"values of {tool}"
         if any(separator in lines[0] or separator in lines[-1] for separator in SEPARATORS):
             return self._table(path)
         raise InputError(f"{path} is text without known columns, such as {lines[0]!r:.60}", METHOD)
@@ -213,8 +213,6 @@ class _Reader:
             content = json.loads(text)
         except ValueError:
             content = [json.loads(line) for line in text.splitlines() if line.strip()]
-        if isinstance(content, Mapping) and {"schema", "data"} <= content.keys():  # orient="table" of pandas
-            content = content["data"]
         if isinstance(content, list):
             return self._frame(path, _of_records(content))
         if PREDICTIONS in content:
@@ -327,13 +325,6 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
             is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
             if not is_hidden and file.name != _BESIDE:
                 yield file
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _of_tool(path: Path, values: Iterable[tuple[str, str, Any]]) -> pl.DataFrame:

@@ -169,6 +169,12 @@ def test_columns_that_describe_systems_are_left_out_and_named(tmp_path: Path) ->
         ("model,t,u\nall-x,.5,.3\naverage_y,.2,.1\nAverage (2),.4,.2\n", {"all-x": 0.4, "average_y": 0.15}),
         ("Model,t,u\n<a href='x'>a</a>,.5,.3\n[b](y),.2,.1\n", {"a": 0.4, "b": 0.15}),
         (",Encoder,b\nt,.5(.1),.1\nu,.3(.1),.2\n", {"t": 0.3, "u": 0.25}),
+        ("Subject,a,b\nphysics,.5,.3\nlaw,.3,.1\n", {"a": 0.4, "b": 0.2}),
+        ("Model,seed,t,u\na,1,.5,.3\na,2,.7,.5\nb,1,.2,.1\nb,2,.4,.1\n", {"a": 0.5, "b": 0.2}),
+        (
+            "# x\n\n|Setting|Value|\n|--|--|\n|dim|7|\n\n|Model|t|u|\n|--|--|--|\n|a|50|60|\n|b|40|30|\n",
+            {"a": 0.55, "b": 0.35},
+        ),
         ("Results of today,,\n# by me, alone\nmodel,t,u\na,.5,.3\nb,.2,.1\n", {"a": 0.4, "b": 0.15}),
         (",a,b\n251,.1,.2\n252,.3,.4\n", {"a": 0.2, "b": 0.3}),  # to_csv() of pandas
     ],
@@ -178,7 +184,8 @@ def test_scales_are_decided_a_column(tmp_path: Path, text: str, expected: dict[s
         tables = board_of(tmp_path, "rates.csv", text, "--lower-is-better", "--items", "clean,noisy")
         assert means(tables) == pytest.approx({"a": 0.625, "b": 0.73})
         return
-    assert means(board_of(tmp_path, "board.csv", text)) == pytest.approx(expected)
+    name = "README.md" if text.startswith("# x") else "board.csv"
+    assert means(board_of(tmp_path, name, text)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -242,6 +249,11 @@ def test_a_metric_names_the_values_of_a_table_or_chooses(tmp_path: Path) -> None
     error = one_line_error(mdcr(tmp_path, "audit", str(tmp_path / "board.csv"), "--metric", "ndcg@5"))
     assert "no result has the metric 'ndcg@5'" in error
     assert means(board_of(tmp_path, "wide.csv", "model,t,u\na,.1,.2\nb,.3,.4\n", "--metric", "ndcg@5"))
+
+
+def test_a_column_to_10_beside_columns_to_100_is_said(tmp_path: Path) -> None:
+    tables = board_of(tmp_path, "board.csv", "model,MT,t,u\na,8.5,60,70\nb,7.5,50,80\n")
+    assert "MT: no value above 10, unlike others, but read as percent" in tables["skipped"][0]["reason"]
 
 
 def test_numbers_that_may_be_thousands_or_decimals_are_refused(tmp_path: Path) -> None:
