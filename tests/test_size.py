@@ -15,7 +15,7 @@ LINES = {
     "cluster": 553,
     "scores": 4_678,
     "stages": 3_724,
-    "exchange": 1_947,
+    "exchange": 1_945,
     "measure": 3_191,
     "retrieve": 2_753,
     "encode": 4_555,
