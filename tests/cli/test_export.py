@@ -56,13 +56,6 @@ def test_an_exported_run_scores_what_it_scored(root: Path, out: Path, tmp_path: 
     assert len(ours) >= 6
 
 
-def test_a_run_is_named_by_the_label_of_its_system(root: Path, tmp_path: Path) -> None:
-    words = ("--model", "mine=lsa:dimension=16,rrf(bm25,lsa)", "--output", str(tmp_path))
-    exported = [Path(path) for path in mdcr_json(root, "export", "run", *POOL, *words)["exported"]]
-    assert [path.name.partition("-tiny-")[0] for path in exported] == ["mine", "rrf-bm25-lsa"]
-    assert [path.read_text().split("\n")[0].split()[-1] for path in exported] == ["mine", "rrf(bm25,lsa)"]
-
-
 def test_a_run_is_fused_and_shown_beside_ours(root: Path, out: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.json"
     mine.write_bytes(run_of(out, "lsa", "json").read_bytes())

@@ -93,19 +93,6 @@ def test_make_is_told_the_options_that_work(root: Path, tmp_path: Path) -> None:
     assert shown == mdcr_json(root, "show", "pools") == mdcr_json(root, "show", "--what", "pools")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("YEAR", "twenty", "mdcr: --year must be a whole number, got 'twenty'."),
-        ("SAMPLES", "0", "mdcr: --samples must be from 1 to 9999, got 0."),
-        ("POSITIVES", "prefilterd", "mdcr: --positives must be corpus or prefiltered, got 'prefilterd'. Did you mean"),
-    ],
-)
-def test_errors_name_options_under_make_too(root: Path, name: str, value: str, said: str) -> None:
-    typed = {"MDCR_MAKE": name, f"MDCR_MAKE_{name}": value, "MDCR_GOALS": "pool"}
-    assert one_line_error(mdcr(root, "--from-make", "pool", env=typed)).startswith(said)
-
-
 def test_a_plan_names_the_models_that_are_absent(root: Path, tmp_path: Path) -> None:
     env = {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HUB_OFFLINE": "0"}
     pool = flags("--size 900 --queries 20 --samples 1")

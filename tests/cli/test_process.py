@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from pipeline.cli.output import print_rows
 from tests.cli.run import COMMAND, Result, flags, heed_signals, mdcr, one_line_error, scores_of
 
 EVALUATE = flags("eval --size 900 --queries 20 --samples 1 --model bm25,lsa --measures map")
@@ -92,17 +89,3 @@ def test_two_evaluations_at_once_share_the_work_and_results_alone_go_to_stdout(o
     quiet = mdcr(own, *EVALUATE, "--quiet", "--depth", "50")
     assert (quiet.returncode, quiet.stderr) == (0, "")
     assert "MAP" in quiet.stdout
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_last_column_is_wrapped_on_a_terminal_alone(
-    terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    rows = [{"name": "a", "about": "one two three " * 12}, {"name": "bb", "about": ""}]
-    print_rows("things", rows, argparse.Namespace(json=False))
-    lines = capsys.readouterr().out.splitlines()
-    assert (max(map(len, lines)) <= 80) == terminal
-    assert lines[0].split() == ["name", "about"]
-    assert lines[-1] == "bb"

@@ -156,15 +156,6 @@ def test_an_option_shows(two: Path, plain: tuple[str, str], name: str) -> None:
     assert (folder == plain_folder) == (name == "format")
 
 
-def test_rows_have_the_order_asked_for(two: Path) -> None:
-    def rows(*more: str) -> list[str]:
-        shown = mdcr(two, "show", *more).stdout
-        return [line.split()[0] for line in shown.splitlines() if line.startswith(("bm25", "lsa"))][:2]
-
-    assert rows() == rows("--model", "bm25,lsa") == ["bm25", "lsa"]
-    assert rows("--model", "lsa,bm25") == ["lsa", "bm25"]
-
-
 def test_json_and_csv_have_the_same_fields(two: Path) -> None:
     rows = mdcr_json(two, "show")["rows"]
     (folder,) = mdcr_json(two, *CSV, "--model", "lsa,bm25")["reports"]

@@ -111,8 +111,3 @@ def test_limits(facts: dict[str, Any], said: str) -> None:
     first, *limits = found(scores, None)
     assert first.startswith(facts.get("name", "bm25"))
     assert re.fullmatch(f"Limits: .*{re.escape(said)}.*" if said else "", "".join(limits))
-
-
-def test_few_queries() -> None:
-    scores = frame().filter(pl.col("query") < 5).with_columns(queries=pl.lit(5, pl.Int64))
-    assert "5 queries are few; so few queries that no test can show a difference" in found(scores)[-1]

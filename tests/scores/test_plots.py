@@ -16,7 +16,6 @@ from pipeline.measure.design import Draws
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.charts import chart_of, figures
 from pipeline.scores.frames import load_runs
-from pipeline.scores.page.parts import Chart, Series
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.summary import summarise
 from tests.scores.cases import figure, made_up
@@ -96,25 +95,6 @@ def test_dots_are_the_figures(summary: pl.DataFrame, scores: pl.DataFrame) -> No
         assert dots.get_xdata() == pytest.approx([100 * row["value"] for row in rows])
         for bar, row in zip(bars.get_segments(), rows, strict=True):
             assert bar[:, 0] == pytest.approx([100 * row["low"], 100 * row["high"]])
-
-
-def test_systems_of_one_size_stand_side_by_side_with_their_intervals() -> None:
-    systems = [Series(name, [1000], [0.5], [0.4], [0.6]) for name in ("bm25", "lsa", "minilm")]
-    (axes,) = draw(Figure, Chart("c", "x", "%", {"MAP": systems}, log=True), "MAP").axes
-    places = [container[0].get_xdata()[0] for container in axes.containers]
-    assert places == sorted({*places})
-    assert all(900 < place < 1100 for place in places)
-    (bar,) = axes.containers[0][2][0].get_segments()
-    assert bar[:, 1] == pytest.approx([40, 60])
-
-
-def test_a_curve_stands_in_place_of_lines() -> None:
-    series = Series("lsa", [10, 100], [0.5, 0.25], [0.4, None], [0.6, None], [(10, 0.5), (100, 0.3), (1000, 0.2)])
-    (axes,) = draw(Figure, Chart("c", "x", "%", {"MAP": [series]}, log=True), "MAP").axes
-    points, line = axes.lines
-    assert (points.get_linestyle(), points.get_xydata().tolist()) == ("None", [[10, 50], [100, 25]])
-    assert (line.get_linestyle(), line.get_xydata().tolist()) == ("-", [[10, 50], [100, 30], [1000, 20]])
-    assert axes.collections[0].get_paths()[0].vertices[:, 1].max() == pytest.approx(60)
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,12 +256,6 @@ def test_what_cannot_be_summarised() -> None:
         summarise(pl.concat(two))
 
 
-def test_kinds_of_pools_are_summarised_apart() -> None:
-    first, second = made_up(["a"], [(None, 10)]), made_up(["a"], [(None, 20)]).with_columns(kind=pl.lit("other"))
-    summary = summarise(pl.concat([first, second]))
-    assert summary.select("table", "size").unique(maintain_order=True).rows() == [(1, 10), (2, 20)]
-
-
 def test_families() -> None:
     small, large = (None, 10), (None, 20)
     art, physics, physics_large, other = ("Art", 9), ("Physics", 10), ("Physics", 20), ("Zoology", 1)

@@ -84,13 +84,6 @@ def test_query_texts_have_a_store_of_their_own(tmp_path: Path) -> None:
     assert ours.manifest.counts == lucene.manifest.counts
 
 
-def test_an_empty_pool_makes_an_empty_segment(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 3)
-    pool = make_pool(tmp_path, corpus, [], [])
-    assert terms(tmp_path, corpus, pool).manifest.counts == {"wanted": 0, "present": 0, "analysed": 0, "tokens": 0}
-    assert make(tmp_path, ranking(corpus, pool, "terms")).manifest.counts["entries"] == 0
-
-
 def test_both_engines_give_one_ranking_under_one_name(tmp_path: Path) -> None:
     made = []
     for engine in ("terms", "lucene"):
@@ -101,15 +94,6 @@ def test_both_engines_give_one_ranking_under_one_name(tmp_path: Path) -> None:
     assert (ours.name, ours.manifest.outputs) == (lucene.name, lucene.manifest.outputs)
     assert set(ours.manifest.inputs) == {"corpus", "pool"}
     assert ours.manifest.config["analyzer"].endswith("DefaultEnglishAnalyzer")
-
-
-def test_long_texts_end_blocks_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forward_index, "BLOCK_CHARACTERS", 100)
-    papers = [{"paper_id": f"{n:02d}", "title": f"kiwi{n}", "abstract": "plum " * (n * 8)} for n in range(6)]
-    corpus = make_corpus(tmp_path, papers)
-    segment = terms(tmp_path, corpus, make_pool(tmp_path, corpus, [0]))
-    assert [output.rows for output in segment.outputs("terms-*")] == [2, 1, 1, 1, 1]
-    assert terms_of_rows(segment, [1, 2, 5]) == {n: sorted([f"kiwi{n}", *["plum"] * (n * 8)]) for n in (1, 2, 5)}
 
 
 def test_workers_and_a_kill_change_no_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

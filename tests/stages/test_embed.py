@@ -89,14 +89,6 @@ def test_storage_precision_and_encoder_have_stores_of_their_own(tmp_path: Path) 
     np.testing.assert_array_equal(half, whole.astype(np.float16))
 
 
-def test_the_distance_makes_no_other_store(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 3)
-    folder = save_bert(tmp_path / "model")
-    plain, cosine, short = (registry.resolve(f"{folder}{o}") for o in ("", ":distance=cosine", ":max_length=9"))
-    assert (plain.distance, cosine.distance) == ("l2", "cosine")
-    assert store_folder(corpus, plain) == store_folder(corpus, cosine) != store_folder(corpus, short)
-
-
 def test_query_texts_have_a_store_of_their_own(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, 5, query_texts={"b": "second", "a": "first"}, judgements=[("a", "00001", 1)])
     pool = make_pool(tmp_path, corpus)

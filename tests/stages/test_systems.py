@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from pipeline.core.artifact import published
 from pipeline.core.config import canonical
 from pipeline.core.errors import InputError
-from pipeline.core.manifest import Manifest
 from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
 from pipeline.stages.systems import Reranker, encoders, parse_systems
-from pipeline.stages.titles import display_name, exact_name, fused_names, stored_names, stored_system
+from pipeline.stages.titles import display_name, fused_names, stored_names, stored_system
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 
@@ -264,28 +263,9 @@ def test_scores_keep_their_system_as_data(root: Path) -> None:
             assert {title, *aliases} == {name, title, exact, exact.replace("bm25:tuned", "bm25")}
 
 
-def test_a_folder_beside_changes_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ("lsa:storage=float16,x=lsa", "bm25:k1=1.2,b=0.75", "lsa:dimension=8,storage=float16", "mine=scincl")
-    apart = [parse(text) for text in texts]
-    for name in ("float16", "0.75", "x=lsa", "mine=scincl", "b=0.75"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert [parse(text) for text in texts] == apart
-    with pytest.raises(InputError, match=r"A folder is written with a slash: \./float16"):
-        parse_systems("float16")
-
-
 def test_untuned_bm25_is_spelled_where_the_pool_has_a_tuning() -> None:
     name, fixed = Name("rrf", (Name("bm25"), Name("lsa"))), "bm25:k1=0.9,b=0.4"
     assert display_name(Name("bm25"), tuned=True) == (fixed, [])
     assert display_name(Name("bm25"), tuned=False) == ("bm25", [fixed])
     assert display_name(name, tuned=True) == (f"rrf({fixed},lsa)", [])
     assert display_name(name, tuned=False) == ("rrf(bm25,lsa)", [f"rrf({fixed},lsa)"])
-
-
-@pytest.mark.parametrize("name", ["run(1", "a,b", "x=lsa", "my run)", "lsa@home"])
-def test_a_stored_name_outside_the_grammar_stays(name: str) -> None:
-    manifest = Manifest("0" * 64, "score", 1, "x", {"system": name}, {}, (), {})
-    assert stored_system(manifest) == Name(name)
-    assert exact_name(name) == name
-    assert exact_name(f"{name}@faiss:IVF4,Flat:nprobe=2") == name
