@@ -99,12 +99,13 @@ def test_embeddings_are_fetched_and_evaluated(tmp_path: Path) -> None:
     assert "next: mdcr corpus" in result.stderr
     assert "next: mdcr corpus" not in alone.stderr
     mdcr_json(tmp_path, "corpus", "--source", "s2ag", "--input", folder)
-    systems = f"vectors:{folder}", f"vectors:{tmp_path}/alone:distance=cosine"
+    folders = f"{folder}/embeddings-specter_v2", f"{tmp_path}/alone/embeddings-specter_v1"
+    systems = f"vectors:{folders[0]}", f"vectors:{folders[1]}:distance=cosine"
     evaluated = mdcr(
         tmp_path, "eval", "--model", ",".join(("bm25", *systems)), *flags("--size all --queries 5 --samples 1")
     )
     assert evaluated.returncode == 0, evaluated.stderr
-    named = f"vectors:{Path(folder).name}", "vectors:alone:distance=cosine"
+    named = "vectors:embeddings-specter_v2", "vectors:embeddings-specter_v1:distance=cosine"
     assert all(f"\n{system} " in evaluated.stdout for system in ("bm25", *named))
     assert (
         "301 vectors; 300 of 300 papers of the corpus have one, 0 have none; 1 vectors are of other" in evaluated.stderr
