@@ -34,7 +34,7 @@ from pipeline.stages.judge import DrawConfig, draw_task, labels_of, labels_task,
 from pipeline.stages.judged import VALUES, judged_task, prices
 from pipeline.stages.ranking_file import FILE
 from pipeline.stages.titles import display_name
-from pipeline.studies.facets.analyses import measure_agreement
+from pipeline.studies.facets.scoring import measure_agreement
 
 
 def judge(options: argparse.Namespace) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections import Counter
 from pathlib import Path
 from typing import Any
-
-import polars as pl
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
@@ -22,7 +21,6 @@ from pipeline.studies.recipe import (
     details_of,
     find_recipe,
     read_recipe,
-    refuse_kept,
     replaced_systems,
     with_settings,
 )
@@ -64,10 +62,7 @@ def read_chosen(options: argparse.Namespace) -> tuple[Study, Path, Any]:
     typed = {"corpus": options.corpus, "year": options.year, "input": options.input and str(options.input)}
     systems = replaced_systems(chosen.recipe, settings, options.model) if options.model else {}
     changes = {**settings, **{name: value for name, value in typed.items() if value}, **systems}
-    recipe = read_recipe(path, chosen.recipe, changes)
-    if options.model:
-        refuse_kept(recipe, settings)
-    return chosen, path, recipe
+    return chosen, path, read_recipe(path, chosen.recipe, changes)
 
 
 def present(
@@ -88,17 +83,13 @@ def present(
 
 
 def print_plan(workspace: Workspace, chosen: Study, recipe: Any, options: argparse.Namespace) -> None:
-    """Print the artifacts that a study would make, with estimates of time and disk."""
-    from pipeline.studies.run import estimate, plan
+    """Print how many artifacts of each stage a study would make."""
+    from pipeline.studies.run import plan
 
     steps, remark = plan(workspace, chosen, recipe)
-    estimates = estimate(workspace, steps)
-    kilobytes = (pl.col("bytes") / 1e3).round().cast(pl.Int64).clip(1)
-    rows = estimates.select("stage", pl.col("seconds").round(1), make="missing", kB=kilobytes, rates="basis")
-    print_rows("plan", rows.select("stage", "make", "seconds", "kB", "rates").to_dicts(), options)
-    missing, seconds, size = estimates.sum().select("missing", "seconds", "bytes").row(0)
-    minutes, disk = seconds / 60, size / 1e6
-    say(f"{missing} of {len(steps)} artifacts would be made, in about {minutes:,.1f} minutes and {disk:,.0f} MB")
+    missing = Counter(step.task.stage for step in steps if not step.present)
+    print_rows("plan", [{"stage": stage, "make": count} for stage, count in missing.items()], options)
+    say(f"{missing.total()} of {len(steps)} artifacts would be made")
     for name in sorted({name for step in steps for name in read.downloads(step.task)}):
         say(f"{name} would be downloaded")
     if remark:

@@ -1,24 +1,17 @@
-"""Statistics other than means over queries: shares, correlations, variances and sample sizes, by closed forms."""
+"""Statistics other than means over queries: shares, contrasts and sample sizes, by closed forms."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pipeline.core.rng import generator
-from pipeline.measure.statistics import LEVEL, RESAMPLES, UNKNOWN, Floats, Groups, Interval, holm, mean_of_means
+from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Groups, Interval, holm, mean_of_means
 
 POWER = 0.8
-ENOUGH = 0.1
-"""Acceptable share of the variance of a mean from the draw of candidates."""
-
-
 Contrast = tuple[Sequence[Floats], Sequence[float]]
 """A weighted sum of group means: values of the groups, each float64 ``[values]``, and weights of their means."""
 
@@ -57,56 +50,6 @@ def contrast(groups: Sequence[Floats], weights: Sequence[float], seed: int) -> t
         return interval, np.nan
     freedom = squares.sum() ** 2 / (squares**2 / (sizes - 1)).sum()
     return interval, float(2 * stdtr(freedom, -abs(interval[0]) / error))
-
-
-class Components(NamedTuple):
-    """Variance components of a query's value on one sample; ``rest`` is their interaction."""
-
-    queries: float
-    samples: float
-    rest: float
-
-    def share(self, samples: int, queries: int) -> float:
-        """Return the share, from 0 to 1, of the variance of a mean over queries and samples that comes from samples."""
-        drawn = self.samples / samples + self.rest / (samples * queries)
-        total = drawn + self.queries / queries
-        return drawn / total if total else 0.0
-
-    def needed(self, queries: int) -> int:
-        """Return the number of samples above which they have an acceptable share of the variance (:data:`ENOUGH`)."""
-        drawn, fixed = self.samples + self.rest / queries, self.queries / queries
-        return max(1, math.ceil(drawn * (1 - ENOUGH) / (ENOUGH * fixed) - 1e-9)) if fixed else 1
-
-
-def components(values: Floats) -> Components:
-    """Return the variance components of values, float64 ``[samples, queries]``, in squared units of the values.
-
-    Queries and samples are crossed and drawn at random: estimates from mean squares (Searle, Casella & McCulloch 1992).
-    Negative estimates are 0.
-    """
-    samples, queries = values.shape
-    query_means, sample_means, mean = values.mean(axis=0), values.mean(axis=1), values.mean()
-    residual = ((values - query_means - sample_means[:, None] + mean) ** 2).sum() / ((samples - 1) * (queries - 1))
-    between_queries = (samples * ((query_means - mean) ** 2).sum() / (queries - 1) - residual) / samples
-    between_samples = (queries * ((sample_means - mean) ** 2).sum() / (samples - 1) - residual) / queries
-    return Components(max(between_queries, 0.0), max(between_samples, 0.0), float(residual))
-
-
-def share_of_samples(values: Floats, seed: int, item: object = "") -> Interval:
-    """Return the share of the variance of the mean that comes from samples, with its 95% bootstrap interval.
-
-    Queries are resampled, given these samples.
-
-    Args:
-        values: float64 ``[samples, queries]``.
-        seed: the user's seed.
-        item: name of the set of queries.
-    """
-    samples, queries = values.shape
-    draws = generator(seed, "variance", item).integers(0, queries, size=(RESAMPLES, queries))
-    shares = [components(values[:, drawn]).share(samples, queries) for drawn in draws]
-    low, high = np.quantile(shares, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return components(values).share(samples, queries), float(low), float(high)
 
 
 def crossed_mean(values: Floats) -> Interval:

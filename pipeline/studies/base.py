@@ -88,7 +88,7 @@ STUDIES = {
     "pool_size": ".pool_size",
     "neighbours": ".neighbours.study",
     "scirepeval": ".scirepeval.study",
-    "large_scale": ".large_scale.study",
+    "large_scale": ".large_scale",
     "mdcr": ".mdcr.study",
     "mdcr_eval": ".mdcr.scores",
     "facets": ".facets.study",
@@ -124,6 +124,5 @@ def find(name: str) -> Study:
         module = importlib.import_module(STUDIES[name], __package__)
         return next(study for study in vars(module).values() if isinstance(study, Study) and study.name == name)
     except (ImportError, StopIteration) as error:
-        raise InputError(
-            f"the study {name} ({STUDIES[name]}) cannot be loaded ({error})", "Repair its package"
-        ) from error
+        problem = f"the study {name} ({STUDIES[name]}) cannot be loaded ({error})"
+        raise InputError(problem, "Repair its package") from error

@@ -36,15 +36,13 @@ class Recipe(kit.PoolsRecipe):
     sparse: str = kit.required(
         "what dense systems are compared with; bm25:tuned has the parameters of the largest pool"
     )
-    budgets: tuple[int, ...] = kit.required("numbers of ranked lists (a query on one sample) to split")
 
     def __post_init__(self) -> None:
         for kind in self.kinds:
             kit.require_known(kind, KINDS, f"a kind of negatives must be one of {', '.join(KINDS)}, got {kind!r}")
         if len(self.sizes) < 2 or not self.kinds:
-            raise kit.InputError(
-                f"sizes must be two or more, got {', '.join(self.sizes)}", "Write --set=sizes=1k,2k,4k"
-            )
+            problem = f"sizes must be two or more, got {', '.join(self.sizes)}"
+            raise kit.InputError(problem, "Write --set=sizes=1k,2k,4k")
 
 
 def negatives(draw: kit.Draw) -> np.ndarray:
@@ -74,12 +72,9 @@ def strata(corpus: kit.Corpus, rows: np.ndarray) -> pl.DataFrame:
 
 @kit.study("crossover", "from which number of candidates on dense retrieval overtakes sparse", Recipe)
 def crossover(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return the crossover points, the difference at each size, and the variance due to queries and samples."""
-    dense, sparse, chosen = (
-        kit.split_names(recipe.systems),
-        recipe.sparse,
-        kit.selection(**kit.pools_of(recipe), nested=True),
-    )
+    """Return the crossover points and the difference at each size."""
+    dense, sparse = kit.split_names(recipe.systems), recipe.sparse
+    chosen = kit.selection(**kit.pools_of(recipe), nested=True)
     largest = chosen.but(size=chosen.given["size"][-1:])
     if sparse == kit.TUNED:
         (sparse,) = yield from kit.tuned(workspace, recipe, largest)
@@ -94,23 +89,11 @@ def crossover(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     kinds = {pool.name: getattr(pool.config, "negatives", RANDOM) for pool in pools}
     facts = found.rankings.select("pool", asked="size_asked", kind=pl.col("pool").replace_strict(kinds)).unique("pool")
     values = found.named(sparse).drop("kind").join(facts, on="pool", maintain_order="left")
-    gaps = without_abstract(found.pool(pools[0].name))
-    lines = [line for kind, of in by_kind(values, sparse) for line in fitted(kind, *of, gaps)]
+    lines = [fitted(kind, *of) for kind, of in by_kind(values, sparse) if min(of[2].shape[1:]) > 1]
     short = values.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
     frame = pl.DataFrame(lines).drop("values", "coefficients")
-    tables = [
-        turn_table(frame, sparse, short),
-        difference_table(lines, sparse),
-        *budget_table(values, sparse, recipe.budgets),
-    ]
+    tables = [turn_table(frame, sparse, short), difference_table(lines, sparse)]
     return kit.Report(tables, {"difference": difference_chart(lines, sparse)}, sources=found.sources)
-
-
-def without_abstract(pool: kit.Pool) -> np.ndarray:
-    """Return the share of the positives of each query that lack an abstract, float64 ``[queries]``."""
-    qrels = kit.Qrels.from_table(pool.qrels, pool)
-    lacking = pool.corpus.attributes["abstract_chars"][qrels.rows] == 0
-    return np.bincount(kit.query_of(qrels.offsets), lacking, len(pool.query_rows)) / qrels.positives()
 
 
 def by_kind(values: pl.DataFrame, sparse: str) -> Iterator[tuple[str, tuple[str, tuple[int, ...], np.ndarray]]]:
@@ -125,23 +108,16 @@ def by_kind(values: pl.DataFrame, sparse: str) -> Iterator[tuple[str, tuple[str,
         yield kind, (system, tuple(wide["size"].unique().sort()), differences)
 
 
-def fitted(
-    kind: str, system: str, sizes: tuple[int, ...], values: np.ndarray, gaps: np.ndarray
-) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a dense system: of all queries, and of those with few and with many gaps (no abstract)."""
-    if len(sizes) < 2:
-        return
-    middle, few = float(np.exp(np.mean(np.log(sizes)))), gaps <= np.median(gaps)
+def fitted(kind: str, system: str, sizes: tuple[int, ...], values: np.ndarray) -> dict[str, Any]:
+    """Return the line of a dense system over two sizes or more."""
+    middle = float(np.exp(np.mean(np.log(sizes))))
     coefficients = values @ np.linalg.pinv(np.stack([np.ones(len(sizes)), np.log2(sizes) - np.log2(sizes).mean()]))
-    for name, mask in {"all": np.ones(len(gaps), bool), "few gaps": few, "many gaps": ~few}.items():
-        if mask.sum() > 1:
-            line = {"system": system, "negatives": kind, "queries": name, "count": int(mask.sum())}
-            of, at_sizes = coefficients[:, mask], np.geomspace(sizes[0], sizes[-1], 400)
-            slope, turn = kit.crossed_mean(of[..., 1]), turning(of, middle, at_sizes)
-            figures = dict(
-                zip(("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high"), (*slope, *turn), strict=True)
-            )
-            yield {**line, **figures, "sizes": sizes, "middle": middle, "values": values[:, mask], "coefficients": of}
+    slope = kit.crossed_mean(coefficients[..., 1])
+    turn = turning(coefficients, middle, np.geomspace(sizes[0], sizes[-1], 400))
+    names = ("slope", "slope_low", "slope_high", "turn", "turn_low", "turn_high")
+    line = {"system": system, "negatives": kind, "queries": values.shape[1]}
+    figures = dict(zip(names, (*slope, *turn), strict=True))
+    return {**line, **figures, "sizes": sizes, "middle": middle, "values": values, "coefficients": coefficients}
 
 
 def at(coefficients: np.ndarray, middle: float, size: float) -> tuple[float, float, float]:
@@ -184,19 +160,18 @@ def turn_table(frame: pl.DataFrame, sparse: str, short: pl.DataFrame) -> kit.Tab
         f"Slope: points of MAP over {sparse} a doubling of the candidates. Turns at: the number of candidates at which "
         "the line is 0, if the slope differs from 0 [sizes at which 0 is not rejected]. Brackets: 95% intervals.",
         "Below, above: beyond the measured sizes, to which the line is not followed.",
-        "Gaps: positives without an abstract; few: a share of them up to the median query's.",
         *(
             f"Left out: {kind} negatives, {asked:,} candidates: only {size:,} exist."
             for kind, asked, size in short.rows()
         ),
     ]
     slope, shown = kit.points("slope", "slope_low", "slope_high", digits=2), frame.drop("sizes", "middle")
-    columns: kit.Columns = {"queries": "{queries} ({count:,})", "slope": slope, "turns at": turns}
+    columns: kit.Columns = {"queries": "{queries:,}", "slope": slope, "turns at": turns}
     return kit.table("turns", "Where dense overtakes sparse", shown, "{system}, {negatives}", columns, notes)
 
 
 def difference_table(lines: list[dict[str, Any]], sparse: str) -> kit.Table:
-    """Return the measured difference at each size and that of the line, of all queries."""
+    """Return the measured difference at each size and that of the line."""
     rows = [
         (
             f"{line['system']}, {line['negatives']}",
@@ -205,7 +180,6 @@ def difference_table(lines: list[dict[str, Any]], sparse: str) -> kit.Table:
             at(line["coefficients"], line["middle"], size)[0],
         )
         for line in lines
-        if line["queries"] == "all"
         for size, of in zip(line["sizes"], np.moveaxis(line["values"], -1, 0), strict=True)
     ]
     frame = pl.DataFrame(rows, ["system", "size", "difference", "low", "high", "line"], orient="row")
@@ -219,7 +193,7 @@ def difference_table(lines: list[dict[str, Any]], sparse: str) -> kit.Table:
 def difference_chart(lines: list[dict[str, Any]], sparse: str) -> kit.Chart:
     """Return the differences with their lines, a view for each kind of negatives."""
     views: dict[str, list[kit.Series]] = {}
-    for line in (line for line in lines if line["queries"] == "all"):
+    for line in lines:
         mean, low, high = zip(*map(kit.crossed_mean, np.moveaxis(line["values"], -1, 0)), strict=True)
         sizes = np.geomspace(line["sizes"][0], line["sizes"][-1], 20)
         curve = [(float(size), at(line["coefficients"], line["middle"], size)[0]) for size in sizes]
@@ -229,29 +203,3 @@ def difference_chart(lines: list[dict[str, Any]], sparse: str) -> kit.Chart:
     ticks = {float(size): kit.format_count(size) for line in lines for size in line["sizes"]}
     title = f"Difference to {sparse} in MAP"
     return kit.Chart(title, "candidates", "points of MAP", views, log=True, ticks=ticks)
-
-
-def budget_table(values: pl.DataFrame, sparse: str, budgets: tuple[int, ...]) -> Iterator[kit.Table]:
-    """Yield the best split of a number of ranked lists into queries and samples, at the largest size of each kind."""
-    rows = []
-    for kind, (system, _, differences) in by_kind(values, sparse):
-        if len(differences) < 2:
-            return
-        of = kit.components(np.ascontiguousarray(differences[..., -1]))
-        for lists in budgets:
-            errors = {
-                n: of.queries / (lists // n) + of.samples / n + of.rest / lists for n in range(1, min(lists, 20) + 1)
-            }
-            best = min(errors, key=errors.__getitem__)
-            rows.append(
-                (f"{system}, {kind}", lists, lists // best, best, 100 * errors[best] ** 0.5, 100 * errors[1] ** 0.5)
-            )
-    names = ["system, negatives", "lists", "queries", "samples", "standard error", "with one sample"]
-    notes = [
-        f"Standard error of the mean difference to {sparse}, points of MAP, by the estimated variance components of "
-        "queries, samples and their interaction at the largest size; components below 0 count as 0.",
-        "Queries and samples: the split of the lists with the smallest error, of up to 20 samples. Not tested.",
-    ]
-    frame = pl.DataFrame(rows, names, orient="row")
-    shown = {name: f"{{{name}:,}}" for name in names[1:4]} | {name: f"{{{name}:.2f}}" for name in names[4:]}
-    yield kit.table("budgets", "How to spend ranked lists", frame, "{system, negatives}", shown, notes)

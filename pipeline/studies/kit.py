@@ -21,7 +21,7 @@ from typing import Any
 from pipeline.api import Workspace, selection
 from pipeline.core.artifact import Artifact, published, readable
 from pipeline.core.config import OMIT_DEFAULT, counted, digest, file_name, format_count, from_mapping
-from pipeline.core.csr import offsets_of, pack
+from pipeline.core.csr import pack
 from pipeline.core.errors import CorruptError, InputError, InsufficientDataError, nearest, require_known
 from pipeline.core.fields import FIELD_BIT, MAG_FIELDS
 from pipeline.core.files import given_json, given_toml, read_arrow, resolved, sha256
@@ -29,13 +29,13 @@ from pipeline.core.install import pip_extra
 from pipeline.core.manifest import Counts
 from pipeline.core.order import best
 from pipeline.core.parallel import unordered
-from pipeline.core.progress import Progress, say, warn
+from pipeline.core.progress import Progress, say
 from pipeline.core.resources import Resources
 from pipeline.core.rng import generator, priorities, smallest
 from pipeline.core.schema import MISSING, NO_YEAR
 from pipeline.core.settings import Count, convert, required
 from pipeline.core.task import Inputs, Task
-from pipeline.core.text import doi_key, id_keys, normalise, number, same_title_form, title_keys
+from pipeline.core.text import doi_key, id_keys, normalise, number, title_keys
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import CORPORA, RANKINGS, corpus_folders, find_corpus
 from pipeline.corpus.authors import CLASSES, Authors
@@ -66,13 +66,10 @@ from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, sh
 from pipeline.measure.design import USUAL, Design, Draws, corrected, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
 from pipeline.measure.estimates import (
-    ENOUGH,
     POWER,
-    components,
     contrasts,
     crossed_mean,
     share_of_clusters,
-    share_of_samples,
     tall,
 )
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of
@@ -120,6 +117,7 @@ from pipeline.stages.chain import Evaluation
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
+from pipeline.stages.pool import read_ids
 from pipeline.stages.ranking_file import RECORDED, read_ranking, write_ranking
 from pipeline.stages.score import score_task, score_tasks
 from pipeline.stages.selection import Selection
@@ -135,7 +133,6 @@ from pipeline.studies.scored import (
     Scored,
     check_baseline,
     corpus_of,
-    in_lists,
     named_by,
     pool_tasks,
     report_of,

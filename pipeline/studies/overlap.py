@@ -27,7 +27,6 @@ class Recipe(kit.PoolsRecipe):
     size: str
     baseline: str = kit.required("the system without training data")
     cutoffs: Mapping[str, int] = kit.required("last year of training data, where models.toml has none, by system")
-    training: Mapping[str, str] = kit.required("by system, a file with the ids of papers it was trained on")
 
 
 @kit.study("overlap", "how much of an encoder's advantage is overlap with its training data", Recipe)
@@ -38,8 +37,8 @@ def overlap(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     pools = [kit.selection(**kit.pools_of(recipe) | {"samples": 1, "year": year}) for year in recipe.years]
     found = yield from kit.scored(workspace, recipe, pools)
     baseline = found.label(recipe.baseline)
-    if unknown := {*recipe.cutoffs, *recipe.training} - {*found.labels}:
-        problem = f"cutoffs and training must be of systems, got {', '.join(sorted(unknown))}"
+    if unknown := {*recipe.cutoffs} - {*found.labels}:
+        problem = f"cutoffs must be of systems, got {', '.join(sorted(unknown))}"
         raise kit.InputError(problem, f"Name some of {', '.join(found.labels)}")
     encoders = [label for label in found.labels if label != baseline]
     known = {label: recipe.cutoffs.get(label, found.trained_until(label)) for label in encoders}
@@ -47,17 +46,7 @@ def overlap(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     gains = found.gains(baseline).sort("field", "year", "query", maintain_order=True)
     rows = list[Comparison]()
     for label, cutoff in cutoffs.items():
-        rows += compared(
-            label, "queries by year", gains.filter(label=label).with_columns(seen=pl.col("year") <= cutoff)
-        )
-    for label, file in recipe.training.items():
-        listed = kit.in_lists([file], kit.corpus_of(workspace, recipe))
-        papers = pl.concat(
-            pl.DataFrame({"pool": name, "seen": listed[found.pool(name).query_rows]}).with_row_index("query")
-            for name in found.runs["pool"].unique(maintain_order=True)
-        )
-        of_label = gains.filter(label=label).join(papers, on=["pool", "query"], maintain_order="left")
-        rows += compared(label, "queries in the list", of_label, "year")
+        rows += compared(label, gains.filter(label=label).with_columns(seen=pl.col("year") <= cutoff))
     for label, cutoff in cutoffs.items():
         rows += of_positives(label, found.positives.filter(pl.col("year") > cutoff), baseline, cutoff)
     doses = dose(gains, cutoffs, recipe.seed)
@@ -71,16 +60,17 @@ Comparison = tuple[str, str, float, float, int, int, Any]
 """System, strata, mean advantage in each stratum and its number of queries, and the contrast of the strata."""
 
 
-def compared(system: str, strata: str, values: pl.DataFrame, *within: str) -> list[Comparison]:
-    """Compare queries that could have been ``seen`` with others, in fields (``within`` years) that have both."""
-    both = values.filter((pl.col("seen").n_unique() == 2).over("field", *within))
+def compared(system: str, values: pl.DataFrame) -> list[Comparison]:
+    """Compare queries that could have been ``seen`` with others, in fields that have both."""
+    both = values.filter((pl.col("seen").n_unique() == 2).over("field"))
     sides = (both.filter(seen=side).partition_by("field", "year", maintain_order=True) for side in (True, False))
     seen, unseen = ([group["value"].to_numpy() for group in groups] for groups in sides)
     if not seen:
         return []
     weights = [1 / len(seen)] * len(seen) + [-1 / len(unseen)] * len(unseen)
     first, second = (float(np.mean([group.mean() for group in side])) for side in (seen, unseen))
-    return [(system, strata, first, second, sum(map(len, seen)), sum(map(len, unseen)), ([*seen, *unseen], weights))]
+    numbers = sum(map(len, seen)), sum(map(len, unseen))
+    return [(system, "queries by year", first, second, *numbers, ([*seen, *unseen], weights))]
 
 
 def of_positives(system: str, positives: pl.DataFrame, baseline: str, cutoff: int) -> list[Comparison]:
@@ -110,9 +100,8 @@ def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], basel
     notes = (
         f"Points of MAP over {baseline} (queries), and their difference between strata [95% interval]; Welch's "
         "t-test, Holm's correction over all rows. The year in brackets is the last of the training data.",
-        "Queries by year: published up to that year, or later; years and fields weigh equally. Queries in the list: of "
-        "the training list, or others of the same year. Positives by year: within queries that are later, positives up "
-        "to that year or later ones, by the precision at their rank.",
+        "Queries by year: published up to that year, or later; years and fields weigh equally. Positives by year: "
+        "within queries that are later, positives up to that year or later ones, by the precision at their rank.",
         "Years may also differ for reasons other than training data: compare with an untrained system (placebo).",
     )
 

@@ -57,19 +57,7 @@ def helps(cls: type[Any]) -> dict[str, str]:
 
 def replaced_systems(cls: type[Any], settings: Mapping[str, Any], systems: str) -> dict[str, Any]:
     """Return settings that replace all systems of a recipe by ``systems``, except fields that ``settings`` gives."""
-    replaced = (name for name, how in marked(cls, "systems").items() if how == "replaced")
-    return {"systems": systems, **{name: systems for name in replaced if name not in settings}}
-
-
-def refuse_kept(recipe: Any, settings: Mapping[str, Any]) -> None:
-    """Raise InputError if a recipe has systems that ``--model`` cannot replace; fields in ``settings`` are allowed."""
-    for name, how in marked(type(recipe), "systems").items():
-        value = getattr(recipe, name)
-        if value and name not in settings and how == "kept":
-            raise InputError(
-                f"--model must replace all systems of a recipe, which cannot be done of {name}, got {value!r}",
-                f"Write --set={name}= to leave it out, or --set={name}={value} to keep it",
-            )
+    return {"systems": systems, **{name: systems for name in marked(cls, "systems") if name not in settings}}
 
 
 def find_recipe(path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Run a study: estimate its time and disk space, make its artifacts, write its tables and figures."""
+"""Run a study: plan and make its artifacts, write its tables and figures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
-
 from pipeline.api import Workspace
 from pipeline.core import files, provenance
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import canonical, file_name
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.progress import say
 from pipeline.core.runner import Step
 from pipeline.core.task import Task
-from pipeline.core.workspace import CORPORA, POOLS, REPORTS, find_corpus_folder, name_study_corpus
+from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.scores.page.parts import Chart, Page, Part
 from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
@@ -180,59 +177,3 @@ def _page(study: Study, name: str, record: Mapping[str, Any], results: Report, t
     parts: list[Part] = [*tables, *charts] if results.title else [*charts, *tables]
     title = results.title or f"{study.summary[0].upper()}{study.summary[1:]}"
     return Page(title, f"Study {name}.", [*parts, *other_parts], facts, results.findings)
-
-
-_RATES = {
-    "pool": (2e-6, 4.0),
-    "terms": (1e-4, 560.0),
-    "tune": (1e-3, 1.0),
-    "index": (3e-4, 1_500.0),
-    "fit": (1e-3, 1_000.0),
-    "embed": (0.25, 3_076.0),
-    "search": (1e-4, 50.0),
-    "score": (5e-6, 10.0),
-}
-"""Assumed, not measured: seconds and bytes per candidate on one core; for ``embed``, BERT-base and float32 vectors."""
-_OTHER = (1e-4, 100.0)
-
-
-def estimate(workspace: Workspace, steps: Sequence[Step]) -> pl.DataFrame:
-    """Return the estimated time and disk space of the missing artifacts of each stage, in order of work.
-
-    Columns: ``stage``, ``missing`` (artifacts), ``seconds``, ``bytes``, ``basis`` (measured or assumed). The rate of a
-    stage is the median, per candidate, over the artifacts in the same folder (for ``embed``, those of the same
-    encoder). A stage that was never run here has the rates of :data:`_RATES`.
-    """
-    sizes = {pool.id: int(pool.manifest.counts["candidates"]) for pool in published(workspace.root / POOLS)}
-    corpus = max((len(workspace.corpus(name)) for name in workspace.corpora()), default=0)
-    rows = []
-    for step in (step for step in steps if not step.present):
-        stage, papers = step.task.stage, _candidates(step.task, sizes) or corpus
-        stage_artifacts = [artifact for artifact in published(step.path.parent) if artifact.manifest.stage == stage]
-        rates = [rate for artifact in stage_artifacts if (rate := _rate(artifact, sizes))]
-        assumed_seconds, assumed_bytes = _RATES.get(stage, _OTHER)
-        assumed = [(assumed_seconds / workspace.runner.resources.workers, assumed_bytes)]
-        rows.append((stage, *map(float, papers * np.median(rates or assumed, axis=0)), bool(rates)))
-    schema = {"stage": pl.String, "seconds": pl.Float64, "bytes": pl.Float64, "measured": pl.Boolean}
-    basis = pl.when(pl.col("measured").all()).then(pl.lit("measured")).otherwise(pl.lit("assumed"))
-    by_stage = pl.DataFrame(rows, schema, orient="row").group_by("stage", maintain_order=True)
-    return by_stage.agg(pl.len().alias("missing"), pl.sum("seconds", "bytes"), basis=basis)
-
-
-def _rate(artifact: Artifact, sizes: dict[str, int]) -> tuple[float, float] | None:
-    """Return seconds and bytes per candidate, or None where the pool is gone."""
-    manifest = artifact.manifest
-    papers = sizes.get(manifest.id) or sizes.get(manifest.inputs.get("pool", ""))
-    if not papers:
-        return None
-    return manifest.provenance["wall_seconds"] / papers, sum(output.bytes for output in manifest.outputs) / papers
-
-
-def _candidates(task: Task, sizes: dict[str, int]) -> int | None:
-    """Return the number of candidates of a task's pool, counted or as configured; None if unknown."""
-    pool: Any = task if task.stage == "pool" else task.inputs.get("pool")
-    size = None if pool is None else sizes.get(pool.id)
-    if size is None and isinstance(pool, Task):
-        configured = canonical(pool.config)["size"]
-        return configured if isinstance(configured, int) else None
-    return size

@@ -8,12 +8,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from pipeline.api import Workspace
-from pipeline.core.errors import InputError, require_known
-from pipeline.core.files import given
+from pipeline.core.errors import require_known
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.core.workspace import SCORES, find_corpus
@@ -21,7 +19,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import walk
 from pipeline.measure.design import Draws
-from pipeline.measure.inputs import Mask, query_of
+from pipeline.measure.inputs import query_of
 from pipeline.scores.average import PROTOCOL
 from pipeline.scores.charts import charts as charts_of
 from pipeline.scores.charts import figures
@@ -60,19 +58,6 @@ def stored_runs(roots: Iterable[Path]) -> pl.DataFrame:
     Columns: :data:`pipeline.scores.frames.RUNS`. What cannot be read is left out with a warning.
     """
     return pl.concat(with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS))
-
-
-def in_lists(files: Sequence[str], corpus: Corpus) -> Mask:
-    """Return which papers of a corpus are in lists of ids, one a line: bool ``[papers]``; InputError without a file."""
-    listed = np.zeros(len(corpus), bool)
-    for file in files:
-        try:
-            ids = given(Path(file).expanduser()).read_text(encoding="utf-8-sig").split()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"the training list {file} cannot be read ({error})", "Give a text file of ids") from error
-        rows = corpus.rows_of(ids)
-        listed[rows[rows >= 0]] = True
-    return listed
 
 
 def pool_tasks(workspace: Workspace, recipe: Any, chosen: Selection) -> list[Task]:

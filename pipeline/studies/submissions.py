@@ -159,9 +159,8 @@ def _check_size(size: int, name: str, path: Path) -> None:
 def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run: bytes) -> Pool:
     """Verify the digest and measures of a run, write it to a folder, and return its pool."""
     if hashlib.sha256(run).hexdigest() != claim.sha256:
-        raise InputError(
-            f"{path} must have the run on {claim.name} that its digest states, got another", "Fetch it again"
-        )
+        problem = f"{path} must have the run on {claim.name} that its digest states, got another"
+        raise InputError(problem, "Fetch it again")
     pool_artifact = next((entry for entry in published(workspace.root / POOLS) if entry.id == claim.pool), None)
     if pool_artifact is None:
         raise InputError(f"{path} ranks the pool {claim.name}, which is not in the workspace", "Make it: mdcr pool")
@@ -179,7 +178,6 @@ def _verified(workspace: Workspace, path: Path, folder: Path, claim: Ranked, run
     for measure, recomputed in zip(measures, evaluate(judged, run_of_pool, measures), strict=True):
         claimed = np.array(claim.scores[str(measure)])
         if claimed.shape != recomputed.shape or not np.allclose(claimed, recomputed, rtol=0, atol=_EQUAL):
-            raise InputError(
-                f"{path} must have {measure} as its run on {claim.name} gives it, got others", "Pack it again"
-            )
+            problem = f"{path} must have {measure} as its run on {claim.name} gives it, got others"
+            raise InputError(problem, "Pack it again")
     return pool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,15 @@ from tests.builders import make_corpus
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 PAPERS = pl.read_parquet(DATA / "demo" / "papers.parquet")
+SMALL = "year=2019; size=400; queries=15; samples=1"
+COMMAND = [*flags("study clean --corpus tiny --model bm25,lsa --set"), SMALL]
 
 
-def whole(paper: Mapping[str, Any]) -> list[str]:
-    return [paper["title"], paper["abstract"]]
-
-
-def retitled(paper: Mapping[str, Any]) -> list[str]:
-    return ["Another name", paper["abstract"]]
-
-
-def cut(paper: Mapping[str, Any]) -> list[str]:
-    return [" ".join(f"{paper['title']} {paper['abstract']}".split()[:128])]
+PLANTED = {
+    "whole": lambda paper: [paper["title"], paper["abstract"]],
+    "retitled": lambda paper: ["Another name", paper["abstract"]],
+    "cut": lambda paper: [" ".join(f"{paper['title']} {paper['abstract']}".split()[:128])],
+}
 
 
 def rewritten(path: Path, rows: Sequence[Any]) -> str:
@@ -48,12 +45,12 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, list[dict[
     return corpus, corpus.take(np.arange(len(corpus)), ["paper_id", "title", "abstract"]).to_pylist()
 
 
-@pytest.mark.parametrize("planted", [whole, retitled, cut])
-@pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
-def test_planted_papers_are_found_and_others_are_not(papers: Any, tmp_path: Path, planted: Any, share: float) -> None:
+@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize("share", [0.01, 0.2])
+def test_planted_papers_are_found_and_others_are_not(papers: Any, tmp_path: Path, planted: str, share: float) -> None:
     corpus, texts = papers
     drawn = np.random.default_rng(13).random(len(corpus)) < share
-    file = rewritten(tmp_path / "seen.jsonl", [planted(texts[row]) for row in np.flatnonzero(drawn)])
+    file = rewritten(tmp_path / "seen.jsonl", [PLANTED[planted](texts[row]) for row in np.flatnonzero(drawn)])
     found = held_by(corpus, np.arange(len(corpus)), [file])
     seen = found.select(pl.col("title") | (pl.col("share") >= 0.5)).to_series().to_numpy()
     assert seen[drawn].mean() >= 0.99
@@ -67,12 +64,8 @@ def test_every_layout_is_read(papers: Any, tmp_path: Path) -> None:
     (tmp_path / "titles.tsv").write_text("label\ttitle\n" + "\n".join(f"1\t{title}" for title in frame["title"]))
     frame.write_parquet(tmp_path / "texts.parquet")
     rewritten(tmp_path / "triplets.jsonl", [{"query": texts[0], "pos": texts[1], "neg": texts[2], "score": 5}])
-    for name, column in {
-        "ids.txt": "id",
-        "titles.tsv": "title",
-        "texts.parquet": "title",
-        "triplets.jsonl": "id",
-    }.items():
+    columns = {"ids.txt": "id", "titles.tsv": "title", "texts.parquet": "title", "triplets.jsonl": "id"}
+    for name, column in columns.items():
         found = held_by(corpus, np.arange(10), [str(tmp_path / name)])
         assert found[column].to_list() == [True] * 3 + [False] * 7, name
 
@@ -84,12 +77,9 @@ def test_a_year_is_no_id(tmp_path: Path) -> None:
 
 def test_the_parts_are_the_scores_of_their_queries(root: Path, tmp_path: Path) -> None:
     corpus = open_workspace(root).corpus("tiny")
-    command = flags(
-        "study clean --corpus tiny --model bm25,lsa --set year=2019 --set size=400 --set queries=15 --set samples=1"
-    )
     ids = corpus.ids(np.arange(0, len(corpus), 2))
     (tmp_path / "seen.txt").write_text("\n".join(ids))
-    tables = mdcr_json(root, *command, "--set", f"training={tmp_path / 'seen.txt'}")["tables"]
+    tables = mdcr_json(root, *COMMAND, "--set", f"training={tmp_path / 'seen.txt'}")["tables"]
     scores = {(row["part"], row["system"]): row for row in tables["clean"]}
     every, kept, seen = (scores[part, "lsa"] for part in ("all", "clean queries", "seen queries"))
     assert every["items"] == kept["items"] + seen["items"] == 15
@@ -100,8 +90,5 @@ def test_the_parts_are_the_scores_of_their_queries(root: Path, tmp_path: Path) -
 
 
 def test_a_file_that_cannot_be_read_is_named(root: Path, tmp_path: Path) -> None:
-    command = flags(
-        "study clean --corpus tiny --model bm25,lsa --set year=2019 --set size=400 --set queries=15 --set samples=1"
-    )
-    error = one_line_error(mdcr(root, *command, "--set", f"training={tmp_path / 'none.txt'}"))
+    error = one_line_error(mdcr(root, *COMMAND, "--set", f"training={tmp_path / 'none.txt'}"))
     assert "none.txt cannot be read" in error

@@ -49,8 +49,8 @@ def test_no_turn_is_claimed_where_one_system_is_always_better() -> None:
     assert np.isnan(turn(differences(1, turn=3_000) + 1.0)).all()
 
 
-@pytest.mark.parametrize(("samples", "least"), [(1, 0.91), (3, 0.91), (10, 0.91)])
-def test_a_crossed_mean_is_held(samples: int, least: float) -> None:
+@pytest.mark.parametrize("samples", [1, 3, 10])
+def test_a_crossed_mean_is_held(samples: int) -> None:
     held, runs = 0, 400
     for seed in range(runs):
         random = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ def test_a_crossed_mean_is_held(samples: int, least: float) -> None:
         values = 1 + random.normal(0, 1, (1, 50)) + between + random.normal(0, 0.5, (samples, 50))
         _, low, high = crossed_mean(values)
         held += low <= 1 <= high
-    assert least <= held / runs <= 0.99
+    assert 0.91 <= held / runs <= 0.99
 
 
 def test_lines_are_fitted_on_pools_that_are_whole() -> None:
@@ -72,7 +72,7 @@ def test_lines_are_fitted_on_pools_that_are_whole() -> None:
     ]
     columns = ["kind", "sample", "size", "asked", "query", "system", "value"]
     ((kind, of),) = by_kind(pl.DataFrame(rows, columns, orient="row"), "bm25")
-    whole, *_ = fitted(kind, *of, np.zeros(5))
+    whole = fitted(kind, *of)
     assert whole["sizes"] == SIZES[:3]
     assert whole["values"] == pytest.approx(values[:, :, :3])
     doublings = np.log2(SIZES[:3]) - np.log2(whole["middle"])
@@ -82,11 +82,10 @@ def test_lines_are_fitted_on_pools_that_are_whole() -> None:
 
 def test_the_study_crosses_kinds_sizes_and_samples(root: Path) -> None:
     command = [*flags("study crossover --corpus tiny --model lsa --set sparse=bm25"), "--set", "sizes=300,600"]
-    command += ["--set", "queries=10", "--set", "samples=2", "--set", "budgets=[100]"]
+    command += ["--set", "queries=10", "--set", "samples=2"]
     found = mdcr_json(root, *command)
     turns = found["tables"]["turns"]
     assert {row["negatives"] for row in turns} == {"random", "graph", "matched", "model"}
-    assert {row["queries"] for row in turns} >= {"all"}
     corpus = Corpus(next(iter(published(root / "corpora"))))
     pools: dict[tuple[str, int, int], Pool] = {}
     for artifact in published(root / POOLS):
@@ -118,17 +117,6 @@ def test_a_plan_says_that_bm25_is_tuned_first(root: Path) -> None:
     assert planned.returncode == 0, planned.stderr
     said = "^the rest, if any, is planned once these are made: bm25-tiny-[a-z0-9.-]* must be made first$"
     assert re.search(said, planned.stderr, re.MULTILINE), planned.stderr
-
-
-def test_the_first_system_may_have_commas(root: Path) -> None:
-    settings = ("sparse=newest", 'kinds=["random", "model"]', "sizes=300,600", "queries=20")
-    command = [
-        *flags("study crossover --corpus tiny --dry-run"),
-        *(word for pair in settings for word in ("--set", pair)),
-    ]
-    for model in ("rrf(most-cited,lsa),lsa", "lsa:dimension=8,seed=3,most-cited"):
-        planned = mdcr(root, *command, "--model", model)
-        assert planned.returncode == 0, planned.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.core.errors import InputError
 from pipeline.studies import kit
 from pipeline.studies.run import plan, run
 
@@ -96,12 +95,6 @@ def test_a_pool_of_ones_own_is_scored_like_any_other(root: Path) -> None:
     drawn = np.setdiff1d(own.candidates, positives)
     others = np.setdiff1d(base.candidates, own.candidates)
     assert years[drawn].max() <= years[others].min()
-
-
-def test_a_baseline_must_be_a_system(root: Path) -> None:
-    study, _ = steps_of(pools)
-    with pytest.raises(InputError, match="the baseline must be one of bm25, newest, got 'lsa'"):
-        run(mdcr.open(root), study, SimpleNamespace(**vars(RECIPE) | {"baseline": "lsa"}))
 
 
 FRAME = pl.DataFrame(

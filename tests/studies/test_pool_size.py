@@ -18,7 +18,6 @@ SMALL += ["--set", "sizes=[300,600]", "--set", "queries=10", "--set", "samples=2
 def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     before = mdcr_json(root, *SMALL, "--dry-run")["plan"]
     assert {row["stage"] for row in before} >= {"pool", "terms", "embed", "search", "score"}
-    assert all(row["seconds"] >= 0 and row["kB"] > 0 for row in before)
     found = mdcr_json(root, *SMALL)
     assert not mdcr_json(root, *SMALL, "--dry-run")["plan"]
     folder = Path(found["folder"])
@@ -55,27 +54,19 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_size", "--set", "sampels=2"], "samples"),
         (["study", "pool_size", "--set", "samples"], "name=value"),
         (["study", "pool_size", "--set", "seed=x"], "seed must be a whole number, got 'x'"),
-        (["study", "pool_size", "--set", "seed=true"], "seed must be a whole number, got True"),
         (["study", "pool_size", "--set", "sizes=[0.5]"], "sizes must be a list"),
-        (["study", "large_scale", "--set", "nested=1"], "nested must be true or false, got 1"),
         (["study", "large_scale", "--set", "positives=all"], "positives must be corpus or prefiltered"),
-        (["study", "large_scale", "--set", "own=[1]"], "own must be a table"),
-        (["study", "large_scale", "--corpus", "tiny", "--set", "fields=5"], "'5'"),
         (
             ["study", "large_scale", "--corpus", "tiny", "--model", "lsa"],
             "baseline must be one of lsa, got 'bm25:tuned'",
         ),
         (["study", "scirepeval", "--set", "edition=26"], "edition must be 24 or 25, got 26"),
         (["study", "scirepeval", "--set", "resamples=0"], "resamples must be at least 1, got 0"),
-        (["study", "pool_size", "--input", "somewhere"], "input"),
         (["study", "pool_size", "--recipe", "absent.toml"], "absent.toml"),
         (["study", "pool_size", "--corpus", "absent"], "absent"),
-        (["study", "neighbours"], "there is no corpus 'demo' in"),
         (["study", "neighbours"], "for the corpus of mdcr demo; give another of English abstracts with --corpus"),
         (["study", "neighbours", "--input", "nowhere"], "the input folder nowhere does not exist"),
         (["study", "scirepeval"], "hf download allenai/"),
-        (["study", "mdcr"], "mdcr corpus --source s2orc2020 --corpus s2orc --input FOLDER"),
-        (["study", "mdcr_eval"], "https://takelab.fer.hr/data/mdcr/mdcr_test"),
         (["study", "facets"], "git clone https://github.com/iesl/CSFCube csfcube"),
     ],
 )

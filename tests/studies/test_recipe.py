@@ -1,4 +1,4 @@
-"""Recipes: what their settings mean."""
+"""Recipes: their studies and help."""
 
 from __future__ import annotations
 

@@ -100,10 +100,8 @@ def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int) -> k
         judged = pl.DataFrame(pl.from_arrow(corpus.judgements)).rename({"query": "text"})
         queries = of_facet.join(judged.filter(pl.col("grade") >= relevant), on="text", how="semi")
         if queries.is_empty():
-            raise InputError(
-                f"no query of facet {facet} has a candidate of grade {relevant} or more",
-                "Grade the candidates (relevance_adju), or lower relevant",
-            )
+            problem = f"no query of facet {facet} has a candidate of grade {relevant} or more"
+            raise InputError(problem, "Grade the candidates (relevance_adju), or lower relevant")
         queries = queries.with_columns(paper_row=pl.Series(corpus.rows_of(queries["paper"].to_list())).cast(pl.UInt32))
         key = "text" if kind == "texts" else "paper_row"
         queries = queries.sort(key).with_row_index("query")

@@ -140,9 +140,8 @@ def _sentences_task(
     the sentences of the facet. Without one, the queries are the sentences of the facet alone.
     """
     if not model.multi_vector:
-        raise InputError(
-            f"{model.name} must have several vectors per paper, got one", "Write ot(sentences:encoder=minilm)"
-        )
+        problem = f"{model.name} must have several vectors per paper, got one"
+        raise InputError(problem, "Write ot(sentences:encoder=minilm)")
 
     def score(query: npt.NDArray[np.floating], paper: npt.NDArray[np.floating]) -> float:
         if transport:
@@ -201,9 +200,8 @@ def file_task(corpus: Artifact, pool: Task, system: str, path: Path) -> Task:
             content = kit.given_json(path).items()
             lists = {query: [str(candidate) for candidate, _ in ranked] for query, ranked in content}
         except (AttributeError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path} must be ranked pools, a list of [id, score] a query ({error})", "Correct it"
-            ) from error
+            problem = f"{path} must be ranked pools, a list of [id, score] a query ({error})"
+            raise InputError(problem, "Correct it") from error
         for paper, rows in zip(pools.query_papers(pool), pools.ranked_rows(pool), strict=True):
             kit.require_known(paper, lists, f"{path} must rank query {paper}, got nothing")
             ranked = [candidate for candidate in lists[paper] if candidate != paper]

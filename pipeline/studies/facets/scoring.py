@@ -2,20 +2,24 @@
 
 A mean over folds is the mean of the folds' means, as the authors report it; the other mean is over all queries at once.
 Bootstrap and permutation test treat the queries of one paper as one unit. Every table has the expected values of a
-random ranking.
+random ranking. Agreement of annotators, sizes and pairs of facets: Mysore et al. 2021, tables 1 and 2, figures 2 and 3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
+from scipy.stats import spearmanr
 
 from pipeline.studies import kit
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids
-from pipeline.studies.kit import Pool, counted, label_of
+from pipeline.studies.facets.pools import FACET, WHOLE, facet_of, facet_query_ids, judgements_of
+from pipeline.studies.kit import Pool, counted, csfcube, label_of
 
 ALL = "all"
 """All facets together."""
@@ -28,6 +32,8 @@ FOLDS, QUERIES = "folds", "queries"
 
 _MEANS = {FOLDS: "folds of the means of their queries", QUERIES: "queries"}
 _ALPHA = 0.05
+_ANNOTATOR = re.compile(r"relevance_ann\w+")
+_AGREEMENT = dict.fromkeys(("spearman", "krippendorff", "kappa", "equal"), pl.Float64)
 
 
 def values_of(scores: kit.Artifact, pool: Pool, form: str) -> pl.DataFrame:
@@ -178,23 +184,138 @@ def difference_table(frame: pl.DataFrame, measure: str) -> kit.Table:
     return kit.table("differences", "Differences between systems", frame, label, shown, notes)
 
 
-def query_figure(values: pl.DataFrame, measure: str) -> Any:
-    """Return what draws every query's value: a panel per facet, a line of dots per system, the mean as a bar."""
-    of_measure = values.filter(measure=measure).sort("query", maintain_order=True)
-    systems = values.select("system", "form").unique(maintain_order=True).rows()
-    facets = values["facet"].unique(maintain_order=True).to_list()
+def agreement_table(annotations: Mapping[str, csfcube.Annotations]) -> kit.Table:
+    """Return the table of :func:`agreement`."""
+    frame = agreement(annotations)
+    notes = [
+        "Medians over queries (Mysore et al. 2021, table 2). annotators: of each two of them; adjudicated: of the "
+        "adjudicated grades with each. rho: Spearman; alpha: Krippendorff, ordinal; kappa: Cohen; equal: share of "
+        "equal grades; overruled: share of adjudicated grades that no annotator gave, mean over queries.",
+    ]
+    return kit.table("agreement", "Agreement of annotators", frame, "{facet}", _decimals(frame, 3), notes)
+
+
+def _decimals(frame: pl.DataFrame, digits: int) -> dict[str, kit.Show]:
+    """Return how columns but the first are written, floats with some decimals."""
+    specs = {name: f":.{digits}f" if kind == pl.Float64 else "" for name, kind in frame.schema.items()}
+    return {name: f"{{{name}{spec}}}" for name, spec in itertools.islice(specs.items(), 1, None)}
+
+
+def agreement(annotations: Mapping[str, csfcube.Annotations]) -> pl.DataFrame:
+    """Return the medians over queries of four measures of agreement, two rows for each facet and for all.
+
+    ``stage`` is ``annotators`` (between each two annotators) or ``adjudicated`` (between the adjudicated grades and
+    each annotator). A query with several pairs has their mean. Candidates with only one of two grades are left out. A
+    measure is null for a query whose grades are all equal, and its median leaves this query out. ``overruled`` is the
+    mean share of adjudicated grades that no annotator gave.
+
+    Raises:
+        InputError: the package krippendorff is not installed.
+    """
+    rows = []
+    for (facet, queries_of_facet), stage in itertools.product(annotations.items(), ("annotators", "adjudicated")):
+        for query, lists in queries_of_facet.items():
+            names = sorted(filter(_ANNOTATOR.fullmatch, lists))
+            adjudicated = np.array(lists.get("relevance_adju", ()))
+            grade_pairs, overruled = list[tuple[Any, Any]](itertools.combinations(map(lists.get, names), 2)), None
+            if stage == "adjudicated":
+                grade_pairs = [(lists[name], adjudicated) for name in names if len(adjudicated)]
+                if grade_pairs:
+                    overruled = float((np.array([lists[name] for name in names]) != adjudicated).all(axis=0).mean())
+            rows += [(facet, stage, query, overruled, *measure_agreement(np.array(pair))) for pair in grade_pairs]
+    if not rows:
+        return pl.DataFrame()
+    columns = ["facet", "stage", "query", "overruled", "candidates", *_AGREEMENT]
+    pair_frame = pl.DataFrame(rows, columns, orient="row", infer_schema_length=None)
+    queries = pair_frame.group_by("facet", "stage", "query", maintain_order=True).agg(
+        pl.col("candidates").max(), pl.col(*_AGREEMENT).cast(pl.Float64).mean(), pl.col("overruled").first()
+    )
+    with_all = pl.concat([queries, queries.with_columns(facet=pl.lit(ALL))])
+    return with_all.group_by("facet", "stage", maintain_order=True).agg(
+        pl.len().alias("queries"), pl.col("candidates").sum(), pl.col(*_AGREEMENT).median(), pl.col("overruled").mean()
+    )
+
+
+def measure_agreement(pair: npt.NDArray[np.int64]) -> tuple[int | float | None, ...]:
+    """Return the number of candidates with both grades, rho, ordinal alpha, kappa and the share of equal grades."""
+    try:
+        import krippendorff
+    except ImportError as error:
+        raise kit.InputError(f"agreement needs krippendorff ({error})", kit.pip_extra("facets")) from error
+    from sklearn.metrics import cohen_kappa_score
+
+    pair = pair[:, (pair != csfcube.NOT_JUDGED).all(axis=0)]
+    rho = alpha = kappa = None
+    if pair.size and np.ptp(pair, axis=1).all():
+        rho = float(spearmanr(*pair).statistic)
+    if len(np.unique(pair)) > 1:
+        alpha = float(krippendorff.alpha(pair.astype(float), level_of_measurement="ordinal"))
+        kappa = float(cohen_kappa_score(*pair))
+    return pair.shape[1], rho, alpha, kappa, float((pair[0] == pair[1]).mean()) if pair.size else None
+
+
+def _facet_pairs(frames: Mapping[str, pl.DataFrame], on: list[str]) -> Iterator[pl.DataFrame]:
+    """Yield the joined rows of each two facets on ``on``; columns of the second facet end in ``_second``."""
+    for first, second in itertools.combinations(frames, 2):
+        joined = frames[first].join(frames[second], on=on, suffix="_second", maintain_order="left")
+        yield joined.select(pl.lit(first).alias("first"), pl.lit(second).alias("second"), pl.all())
+
+
+def collection_table(pools: Mapping[str, Pool]) -> kit.Table:
+    """Return the queries, judged candidates and candidates of each grade, by facet (Mysore et al. 2021, table 1)."""
+    judged = pl.concat(
+        judgements_of(pool).select(pl.col("query").cast(pl.String), "grade", facet=pl.lit(facet))
+        for facet, pool in pools.items()
+    )
+    judged = pl.concat([judged, judged.with_columns(query=pl.format("{} {}", "facet", "query"), facet=pl.lit(ALL))])
+    grades = [(pl.col("grade") == grade).sum().alias(f"grade {grade}") for grade in sorted(set(judged["grade"]))]
+    counts = judged.group_by("facet", maintain_order=True).agg(
+        pl.col("query").n_unique().alias("queries"), pl.len().alias("judged"), *grades
+    )
+    return kit.table("collection", "Judgements by facet", counts, "{facet}", _decimals(counts, 1))
+
+
+def grade_table(pools: Mapping[str, Pool]) -> kit.Table:
+    """Return the number of candidates by their grades for two facets of one paper."""
+    judged = {facet: judgements_of(pool).select("row", "grade", "paper") for facet, pool in pools.items()}
+    pairs = pl.concat([*_facet_pairs(judged, ["paper", "row"]), pl.DataFrame()], how="diagonal")
+    keys = ["first", "second", "first_grade", "second_grade"]
+    grades = pairs.rename({"grade": "first_grade", "grade_second": "second_grade"}, strict=False)
+    frame = grades.group_by(keys).agg(count=pl.len()).sort(keys) if len(grades) else pl.DataFrame()
+    notes = ["Candidates that are judged for both facets of one query paper."]
+    label, title = "grade: {first_grade} of {first}, {second} of columns", "Grades for two facets of one paper"
+    return kit.table("facet_grades", title, frame, label, "{count}", notes, across="{second_grade}")
+
+
+def paired(values: pl.DataFrame, measure: str) -> pl.DataFrame:
+    """Return a measure on papers queried by two facets: one row per system, pair of facets and paper.
+
+    Columns: ``first``, ``second`` (facets), ``system``, ``form``, ``paper``, ``value``, ``value_second``.
+    """
+    with_paper = values.filter(measure=measure).with_columns(paper=pl.col("query").str.extract("(.*)_"))
+    by_facet = with_paper.select("facet", "system", "form", "paper", "value").partition_by(
+        "facet", maintain_order=True, as_dict=True, include_key=False
+    )
+    pairs = [*_facet_pairs({str(facet): frame for (facet,), frame in by_facet.items()}, ["system", "form", "paper"])]
+    return pl.concat(pairs) if pairs else pl.DataFrame()
+
+
+def paired_figure(pairs: pl.DataFrame, measure: str) -> Any:
+    """Return what draws the best system on two facets of each paper: one panel per pair, one line per paper."""
+    means = pairs.group_by("system", "form", maintain_order=True).agg(
+        (pl.col("value") + pl.col("value_second")).mean() * kit.sign_of(measure)
+    )
+    system, form, _ = means.sort("value", descending=True, maintain_order=True).row(0)
+    panels = pairs.filter(system=system, form=form).partition_by("first", "second", maintain_order=True)
 
     def draw(figure_class: Any) -> Any:
-        figure = figure_class(figsize=(2.4 * len(facets) + 1, 0.28 * len(systems) + 0.9), layout="constrained")
-        panels = figure.subplots(1, len(facets), sharey=True, sharex=True, squeeze=False)[0]
-        for panel, facet, colour in zip(panels, facets, kit.COLOURS, strict=False):
-            for line, (system, form) in enumerate(systems):
-                dots = of_measure.filter(system=system, form=form, facet=facet)["value"].to_numpy()
-                panel.plot(dots, np.full(len(dots), line), "o", color=colour, alpha=0.5, ms=3, mew=0)
-                panel.plot([dots.mean()], [line], "|", color="black", ms=10)
-            panel.set(title=facet, xlabel=label_of(measure))
-        panels[0].set_yticks(range(len(systems)), [f"{name}, {form}" for name, form in systems])
-        panels[0].invert_yaxis()
+        figure = figure_class(figsize=(2.2 * len(panels) + 0.6, 2.4), layout="constrained")
+        for axes, papers in zip(figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels, strict=True):
+            axes.plot([0, 1], papers.select("value", "value_second").to_numpy().T, "o-", color="C0", alpha=0.6, ms=3)
+            axes.set_xticks([0, 1], papers.select("first", "second").row(0))
+            axes.set_xlim(-0.3, 1.3)
+        figure.axes[0].set_ylabel(kit.label_of(measure))
+        figure.suptitle(f"{system}, {form}", fontsize="medium")
         return figure
 
     return draw

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.facets import analyses, pools, scoring
+from pipeline.studies.facets import pools, scoring
 from pipeline.studies.facets.pools import FACET, WHOLE
 from pipeline.studies.facets.rankings import file_rankings, ranked_json, rankings
 from pipeline.studies.kit import InputError, csfcube, required
@@ -23,21 +23,19 @@ class Recipe:
     facets: tuple[str, ...] = required("which facets")
     systems: str = required("what ranks by the facet's sentences: any system, tfidf, or ot(ENCODER)")
     whole: str = required("what ranks by the whole query paper, with commas", systems="replaced")
-    ranked: str = required("folder of ranked pools, such as csfcube/sample_ranked_pools; empty: none", systems="kept")
+    ranked: str = required("folder of ranked pools, such as csfcube/sample_ranked_pools; empty: none")
     baseline: str = required("the system that the others are compared with; empty: the first")
     relevant: int = required("the least relevant grade")
     measures: tuple[str, ...] = required("what is scored; csfcube-*: as the authors' script computes them")
-    shown: tuple[str, ...] = required("measures of the table; the last is drawn, tested, and scored by citations")
+    shown: tuple[str, ...] = required("measures of the table; the last is drawn and tested")
     seed: int = required("seed of the intervals, tests and random rankings")
 
     def __post_init__(self) -> None:
         for facet in self.facets:
             csfcube.checked_facet(facet, "the recipe")
         if not self.facets or not self.shown or not set(self.shown) <= set(self.measures):
-            raise InputError(
-                "facets and shown must not be empty, and every measure of shown must be in measures",
-                "Correct the recipe",
-            )
+            problem = "facets and shown must not be empty, and every measure of shown must be in measures"
+            raise InputError(problem, "Correct the recipe")
 
     @property
     def release(self) -> csfcube.Csfcube:
@@ -45,19 +43,12 @@ class Recipe:
         return csfcube.Csfcube(Path(self.input).expanduser())
 
 
-def listing(recipe: Recipe) -> list[dict[str, object]]:
-    """Return the queries of each facet in the input."""
-    queries = recipe.release.query_facets()
-    by_facet = {facet: [paper for paper, of in queries if of == facet] for facet in csfcube.FACETS}
-    return [{"facet": facet, "queries": len(papers), "papers": ", ".join(papers)} for facet, papers in by_facet.items()]
-
-
 NEEDS = "Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcube, or give a folder with --input"
 
 
-@kit.study("facets", "faceted query by example on judged pools (CSFCube)", Recipe, needs=NEEDS, listing=listing)
+@kit.study("facets", "faceted query by example on judged pools (CSFCube)", Recipe, needs=NEEDS)
 def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return scores, differences, agreement, pairs of facets and citations, and the ranked pools as files."""
+    """Return scores, differences, agreement and pairs of facets, and the ranked pools as files."""
     (corpus,) = yield [kit.corpus_task(recipe.corpus, recipe.release)]
     collection_task = pools.collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
@@ -89,24 +80,20 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged.values())
     figures = scoring.summaries(pl.concat([values, chance]), collection["folds"], recipe.seed)
     measure = recipe.shown[-1]
-    pairs = analyses.paired(values, measure)
+    pairs = scoring.paired(values, measure)
     tables = [
         *scoring.score_tables(figures, recipe.shown, judged),
         scoring.published_table(figures, recipe.corpus),
         scoring.difference_table(scoring.differences(values, measure, baseline, recipe.seed), measure),
-        analyses.agreement_table({facet: collection["annotations"][facet] for facet in recipe.facets}),
-        analyses.paired_table(pairs, measure, recipe.seed),
-        analyses.collection_table(judged),
-        analyses.grade_table(judged),
-        *analyses.citation_tables(judged, orders, values, measure, recipe.relevant),
+        scoring.agreement_table({facet: collection["annotations"][facet] for facet in recipe.facets}),
+        scoring.collection_table(judged),
+        scoring.grade_table(judged),
     ]
     files = {"queries.csv": kit.as_csv(values)}
     for (system, form, facet), (pool, ranking) in orders.items():
         slug = kit.file_name(system.casefold(), gap="_") + ("" if form == FACET else f"_{form}")
         files[f"test-pid2pool-{recipe.corpus}-{slug}-{facet}-ranked.json"] = ranked_json(pool, ranking)
-    drawn = {"queries": scoring.query_figure(values, measure)}
-    if len(pairs):
-        drawn["facet_pairs"] = analyses.paired_figure(pairs, measure)
+    drawn = {"facet_pairs": scoring.paired_figure(pairs, measure)} if len(pairs) else {}
     return kit.Report(
         [table for table in tables if len(table.frame)], figures=drawn, files=files,
         sources=[corpus.name, made[collection_task.id].name, *(pool.artifact.name for pool in opened.values())],

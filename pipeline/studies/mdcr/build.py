@@ -14,31 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.studies.kit import (
-    FIELD_BIT,
-    NO_YEAR,
-    Artifact,
-    Corpus,
-    Counts,
-    Graph,
-    InputError,
-    Inputs,
-    Mask,
-    Pool,
-    PrefilterConfig,
-    Progress,
-    Qrels,
-    Resources,
-    Task,
-    Workdir,
-    generator,
-    has_text,
-    pack,
-    positions_in,
-    prefilter,
-    query_of,
-    read_ranking,
-)
+from pipeline.studies import kit
+from pipeline.studies.kit import Corpus, InputError, Mask, Pool, Task, pack
 from pipeline.studies.mdcr.lists import GRAPH, MOST_CITED, RANDOM, TRUE, Rows, file_names
 
 Candidates = Mapping[str, Rows]
@@ -72,23 +49,23 @@ class SamplingConfig:
 class CandidateSampler:
     """Draws the candidates of queries of one corpus; negatives are not later than the year of the queries.
 
-    ``pool`` is any of the pools: all share its corpus, prefilter and year of queries.
+    ``pool`` is any of the pools: all share its corpus, kit.prefilter and year of queries.
     """
 
     def __init__(self, pool: Pool, sampling: SamplingConfig) -> None:
         config, attributes = pool.artifact.manifest.config, pool.corpus.attributes
-        rules = PrefilterConfig(**config["prefilter"])
-        early = (attributes["year"] <= config["year"]) & (attributes["year"] != NO_YEAR)
+        rules = kit.PrefilterConfig(**config["prefilter"])
+        early = (attributes["year"] <= config["year"]) & (attributes["year"] != kit.NO_YEAR)
         self._corpus, self._sampling = pool.corpus, sampling
-        self._eligible: Mask = has_text(attributes, rules) & early
-        self._prefiltered = np.flatnonzero(prefilter(attributes, rules)[0] & early)
+        self._eligible: Mask = kit.has_text(attributes, rules) & early
+        self._prefiltered = np.flatnonzero(kit.prefilter(attributes, rules)[0] & early)
 
-    def top_negatives(self, ranking: Artifact, pool: Pool) -> list[Rows]:
+    def top_negatives(self, ranking: kit.Artifact, pool: Pool) -> list[Rows]:
         """Return the highest-ranked eligible candidates of each query that it does not cite, in order of rank."""
         queries = len(pool.query_rows)
-        ranked, qrels = read_ranking(ranking), Qrels.from_table(pool.qrels, queries)
+        ranked, qrels = kit.read_ranking(ranking), kit.Qrels.from_table(pool.qrels, queries)
         cited = pack(*self._corpus.outgoing.of_many(pool.query_rows))
-        positive = pack(query_of(qrels.offsets), qrels.rows)
+        positive = pack(kit.query_of(qrels.offsets), qrels.rows)
         is_negative = self._eligible[ranked.row]
         is_negative &= ~np.isin(pack(ranked.query, ranked.row), np.concatenate([cited, positive]))
         rows = ranked.row[is_negative].astype(np.int64)
@@ -101,16 +78,16 @@ class CandidateSampler:
         A query has each paper at most once. No negative is cited by the query, is the query or has its title. The seed
         depends on field and ``split``; ``tops`` has the lists of :meth:`top_negatives` by system.
         """
-        qrels = Qrels.from_table(pool.qrels, pool)
+        qrels = kit.Qrels.from_table(pool.qrels, pool)
         field, sampling = pool.artifact.manifest.config["field"], self._sampling
-        of_field = (self._corpus.attributes["fields"] >> np.uint32(FIELD_BIT[field])) & np.uint32(1) == 1
+        of_field = (self._corpus.attributes["fields"] >> np.uint32(kit.FIELD_BIT[field])) & np.uint32(1) == 1
         popular = np.flatnonzero(of_field & self._eligible)
         popular = popular[np.lexsort((popular, -self._corpus.citations[popular]))[: sampling.top]]  # by citations, row
         for position, (row, query_id) in enumerate(zip(pool.query_rows.tolist(), pool.query_ids(), strict=True)):
             item = f"{split}|{field}|{query_id}"
             positives = qrels.rows[qrels.offsets[position] : qrels.offsets[position + 1]].astype(np.int64)
-            chosen = generator(sampling.seed, "mdcr-true", item).permutation(positives)[: sampling.positives]
-            rng = generator(sampling.seed, "mdcr", f"{item}|{sampling.redraw}")
+            chosen = kit.generator(sampling.seed, "mdcr-true", item).permutation(positives)[: sampling.positives]
+            rng = kit.generator(sampling.seed, "mdcr", f"{item}|{sampling.redraw}")
             query_tops = {name: top[position] for name, top in tops.items()}
             yield {TRUE: np.sort(chosen), **self._negatives(row, positives, query_tops, popular, rng)}
 
@@ -124,7 +101,7 @@ class CandidateSampler:
 
         def free(rows: Rows) -> Mask:
             other_title = (titles[rows] != titles[query]) | (titles[query] == 0)
-            return np.asarray(other_title & (positions_in(rows, taken) < 0))
+            return np.asarray(other_title & (kit.positions_in(rows, taken) < 0))
 
         def eligible(rows: Rows) -> Mask:
             return np.asarray(self._eligible[rows] & free(rows))
@@ -143,7 +120,7 @@ class CandidateSampler:
         return drawn
 
 
-def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
+def by_overlap(outgoing: kit.Graph, query: int) -> tuple[Rows, Rows]:
     """Return the papers that a query cites, by falling overlap, and the overlaps, int64 ``[cited]``.
 
     The overlap of a cited paper c is ``|OC(q) n (OC(c) u IC(c))|``, where OC are the papers that a paper cites and IC
@@ -152,7 +129,7 @@ def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
     """
     cited = outgoing.of(query).astype(np.int64)
     owner, target = outgoing.of_many(cited)
-    position = positions_in(target, cited)
+    position = kit.positions_in(target, cited)
     links = np.stack([owner, position], axis=1)[position >= 0]
     directed = np.unique(np.concatenate([links, links[:, ::-1]]), axis=0)  # a pair may cite each other
     counts = np.bincount(directed[:, 0], minlength=len(cited))
@@ -161,8 +138,8 @@ def by_overlap(outgoing: Graph, query: int) -> tuple[Rows, Rows]:
 
 
 def graph_candidates(
-    outgoing: Graph,
-    incoming: Graph,
+    outgoing: kit.Graph,
+    incoming: kit.Graph,
     query: int,
     eligible: Callable[[Rows], Mask],
     count: int,
@@ -178,8 +155,8 @@ def graph_candidates(
     candidates = np.empty(0, np.int64)
     for paper in visited:
         cites, cited_by = outgoing.of(paper), incoming.of(paper)
-        near = np.concatenate([cites, cited_by[positions_in(cited_by, cites) < 0]]).astype(np.int64)
-        near = near[positions_in(near, taken) < 0]
+        near = np.concatenate([cites, cited_by[kit.positions_in(cited_by, cites) < 0]]).astype(np.int64)
+        near = near[kit.positions_in(near, taken) < 0]
         near = np.sort(near[eligible(near)], kind="stable")  # merges two rising runs in linear time
         needed = count - len(candidates)
         if len(near) >= needed:
@@ -207,15 +184,11 @@ class BenchmarkConfig:
     def __post_init__(self) -> None:
         unknown = [name for name in self.model_negatives if name not in self.systems]
         if unknown:
-            raise InputError(
-                f"model_negatives must be among the systems, got {unknown[0]}",
-                f"Add it, or write --set=model_negatives= for the {NEGATIVE_SYSTEMS} least alike",
-            )
+            problem = f"model_negatives must be among the systems, got {unknown[0]}"
+            raise InputError(problem, f"Add it, or write --set=model_negatives= for the {NEGATIVE_SYSTEMS} least alike")
         if not self.model_negatives and len(self.systems) < NEGATIVE_SYSTEMS:
-            raise InputError(
-                f"choosing {NEGATIVE_SYSTEMS} systems takes as many or more, got {len(self.systems)}",
-                "Name more systems, or set model_negatives",
-            )
+            problem = f"choosing {NEGATIVE_SYSTEMS} systems takes as many or more, got {len(self.systems)}"
+            raise InputError(problem, "Name more systems, or set model_negatives")
 
 
 @dataclass(frozen=True)
@@ -228,13 +201,13 @@ class FieldRankings:
     rankings: Mapping[str, Task]
 
 
-def benchmark_task(corpus: Artifact, fields: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
+def benchmark_task(corpus: kit.Artifact, fields: Sequence[FieldRankings], config: BenchmarkConfig) -> Task:
     """Return the task that builds a benchmark.
 
     The artifact has the two files of each split in the published layout. A validation query that is a test query of
     another field is left out and counted.
     """
-    inputs: dict[str, Task | Artifact] = {"corpus": corpus}
+    inputs: dict[str, Task | kit.Artifact] = {"corpus": corpus}
     for field in fields:
         inputs[f"{field.split}/{field.field}"] = field.pool
         inputs |= {f"{field.split}/{field.field}/{system}": ranking for system, ranking in field.rankings.items()}
@@ -244,8 +217,12 @@ def benchmark_task(corpus: Artifact, fields: Sequence[FieldRankings], config: Be
 
 
 def _build(
-    pool_names: Sequence[tuple[str, str]], config: BenchmarkConfig, inputs: Inputs, out: Workdir, _resources: Resources
-) -> Counts:
+    pool_names: Sequence[tuple[str, str]],
+    config: BenchmarkConfig,
+    inputs: kit.Inputs,
+    out: kit.Workdir,
+    _resources: kit.Resources,
+) -> kit.Counts:
     corpus = Corpus(inputs["corpus"])
     pools = {name: Pool(inputs["/".join(name)], corpus) for name in pool_names}
     sampler = CandidateSampler(pools[pool_names[0]], config.drawing)
@@ -258,16 +235,15 @@ def _build(
     negative_systems = config.model_negatives or least_alike(jaccard, config.systems, NEGATIVE_SYSTEMS)
     test_rows = np.concatenate([pool.query_rows for (split, _), pool in pools.items() if split == "test"])
     counts: Counter[str] = Counter()
-    with Progress(len(pool_names), "benchmark", "fields") as progress:
+    with kit.Progress(len(pool_names), "benchmark", "fields") as progress:
         for split, group in itertools.groupby(pool_names, key=lambda name: name[0]):
             lists: dict[str, dict[int, Candidates]] = {}
             for _, field in group:
                 pool = pools[split, field]
                 is_kept = np.full(len(pool.query_rows), split == "test") | ~np.isin(pool.query_rows, test_rows)
                 if not is_kept.any():
-                    raise InputError(
-                        f"every validation query of {field} is a test query of another field", "Ask for more queries"
-                    )
+                    problem = f"every validation query of {field} is a test query of another field"
+                    raise InputError(problem, "Ask for more queries")
                 drawn = sampler.draw(pool, split, {system: tops[split, field][system] for system in negative_systems})
                 lists[field] = dict(itertools.compress(zip(pool.query_rows.tolist(), drawn, strict=True), is_kept))
                 counts.update(_split_counts(split, pool, list(lists[field].values()), config.drawing))
@@ -326,7 +302,7 @@ def _split_counts(split: str, pool: Pool, drawn: Sequence[Candidates], drawing: 
     return Counter({f"{split}_{name}": count for name, count in counts.items()})
 
 
-def _write(out: Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping[int, Candidates]]) -> int:
+def _write(out: kit.Workdir, split: str, corpus: Corpus, lists: Mapping[str, Mapping[int, Candidates]]) -> int:
     """Write the two files of a split, and return its number of papers."""
     candidates = [papers for queries in lists.values() for by_type in queries.values() for papers in by_type.values()]
     rows = np.unique(np.concatenate([*candidates, *(list(queries) for queries in lists.values())])).astype(np.int64)

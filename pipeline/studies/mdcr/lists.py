@@ -13,27 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipeline.studies import kit
-from pipeline.studies.kit import (
-    Artifact,
-    Corpus,
-    Counts,
-    Floats,
-    InputError,
-    Inputs,
-    Pool,
-    Qrels,
-    RankedRun,
-    Ranking,
-    Task,
-    Workdir,
-    by_chance,
-    digest,
-    file_name,
-    pack,
-    parse_measures,
-    require_known,
-    write_pool,
-)
+from pipeline.studies.kit import Artifact, Floats, InputError, Pool, Ranking, pack
 
 Rows = npt.NDArray[np.int64]
 
@@ -63,7 +43,7 @@ def file_names(split: str) -> tuple[str, str]:
 
 def read_lists(folder: Path, split: str) -> BenchmarkLists:
     """Read the candidate lists of one split, published or home-built."""
-    require_known(split, SPLITS, f"the split of a benchmark must be val or test, got {split!r}")
+    kit.require_known(split, SPLITS, f"the split of a benchmark must be val or test, got {split!r}")
     path = existing(folder, file_names(split)[0])
     lists: BenchmarkLists = kit.given_json(path)
     if not isinstance(lists, dict) or not lists:
@@ -72,10 +52,8 @@ def read_lists(folder: Path, split: str) -> BenchmarkLists:
         if not isinstance(queries, dict):
             raise InputError(f"{path}: {field} must map query ids to candidates", _AS_PUBLISHED)
         for query, by_type in queries.items():
-            location, ids_of = (
-                f"{path}: query {query} of {field}",
-                by_type.values() if isinstance(by_type, dict) else [0],
-            )
+            location = f"{path}: query {query} of {field}"
+            ids_of = by_type.values() if isinstance(by_type, dict) else [0]
             if not all(isinstance(ids, list) and all(isinstance(paper, str) for paper in ids) for ids in ids_of):
                 raise InputError(f"{location} must map candidate types to lists of ids", "Correct the file")
             if not by_type.get(TRUE):
@@ -143,8 +121,8 @@ class Lists:
         """Return measures of a ranking of the candidates of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         is_kept = np.isin(pack(ranking.query, ranking.row), self.pairs(types))
-        run = RankedRun(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
-        return kit.evaluate_all(Qrels.from_table(self.pool.qrels, queries), run, parse_measures(measures))
+        run = kit.RankedRun(np.searchsorted(ranking.query[is_kept], np.arange(queries + 1)), ranking.row[is_kept])
+        return kit.evaluate_all(kit.Qrels.from_table(self.pool.qrels, queries), run, kit.parse_measures(measures))
 
     def scores(self, ranking: Ranking) -> dict[str, float]:
         """Return the scores of a ranking in the published layout, by ``queryid_candidateid``; higher is better."""
@@ -156,22 +134,22 @@ class Lists:
         """Return the mean measures of random rankings of ``types`` and ``true``, float64 ``[measures, queries]``."""
         queries = len(self.pool.query_rows)
         counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
-        qrels = Qrels.from_table(self.pool.qrels, queries)
-        return by_chance(qrels, counts, parse_measures(measures), seed, _CHANCE_DRAWS)
+        qrels = kit.Qrels.from_table(self.pool.qrels, queries)
+        return kit.by_chance(qrels, counts, kit.parse_measures(measures), seed, _CHANCE_DRAWS)
 
 
-def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> Task:
+def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> kit.Task:
     """Return the task of the pool of one field of a benchmark; the corpus has all papers of the lists.
 
-    Its settings have the digest of the ``lists``, and the number of candidates of the ``longest`` one.
+    Its settings have the kit.digest of the ``lists``, and the number of candidates of the ``longest`` one.
     """
 
-    def build(inputs: Inputs, out: Workdir) -> Counts:
+    def build(inputs: kit.Inputs, out: kit.Workdir) -> kit.Counts:
         entries = [
             (query, paper, name) for query, types in lists.items() for name, ids in types.items() for paper in ids
         ]
         owners, papers, types = map(list, zip(*entries, strict=True))
-        rows = Corpus(inputs["corpus"]).rows_of([*lists, *papers])
+        rows = kit.Corpus(inputs["corpus"]).rows_of([*lists, *papers])
         if (rows < 0).any():
             query, paper = [*zip(lists, lists, strict=True), *zip(owners, papers, strict=True)][np.argmin(rows)]
             location = f"query {query} of {field}"
@@ -182,10 +160,10 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
         return write_lists_pool(out, field, query_rows, query, rows[len(lists) :], types)
 
     return kit.own_pool(
-        f"{corpus.manifest.slug}-{file_name(field.lower()) or 'field'}",
+        f"{corpus.manifest.slug}-{kit.file_name(field.lower()) or 'field'}",
         build,
         {"corpus": corpus},
-        own={"lists": digest(lists), "longest": max(len(candidates_of(by_type)) for by_type in lists.values())},
+        own={"lists": kit.digest(lists), "longest": max(len(candidates_of(by_type)) for by_type in lists.values())},
         field=field,
         size=len(set().union(*map(candidates_of, lists.values()))),
         queries=len(lists),
@@ -196,8 +174,8 @@ def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists)
 
 
 def write_lists_pool(
-    out: Workdir, field: str, query_rows: Rows, query: Rows, row: Rows, types: Sequence[str]
-) -> Counts:
+    out: kit.Workdir, field: str, query_rows: Rows, query: Rows, row: Rows, types: Sequence[str]
+) -> kit.Counts:
     """Write a pool whose queries exclude every candidate that is not in their own list; return its counts.
 
     ``query_rows`` are rising. An entry has the position of its ``query``, its candidate (``row``) and its type; type
@@ -210,7 +188,9 @@ def write_lists_pool(
     positive = np.array([name == TRUE for name in types], bool)
     judged = np.unique(pack(query[positive], row[positive]))
     judgements = (judged >> np.uint64(32), judged.astype(np.uint32), np.ones(len(judged)))
-    write_pool(out, (query_rows, [field] * len(query_rows)), candidates, judgements, (excluded, candidates[position]))
+    kit.write_pool(
+        out, (query_rows, [field] * len(query_rows)), candidates, judgements, (excluded, candidates[position])
+    )
     order = np.argsort(query, kind="stable")
     entries = {"query": query[order].astype(np.uint32), "row": row[order].astype(np.uint32)}
     out.arrow("lists.arrow", pa.table({**entries, "type": np.array(types, object)[order]}, SCHEMA), SCHEMA)

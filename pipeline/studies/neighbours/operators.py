@@ -47,14 +47,12 @@ class NeighbourClass:
     Attributes:
         name: as in the paper.
         category: one of :data:`CATEGORIES`.
-        definition: what changes, in words.
         abstract: edit of the abstract; None leaves it.
         title: edit of the title; None leaves it.
     """
 
     name: str
     category: str
-    definition: str
     abstract: Edit | None = None
     title: Edit | None = None
 
@@ -179,40 +177,38 @@ TOP_PHRASES = "T_ADelTopNNPH"
 """The class that needs the noun phrases of the whole corpus."""
 
 _TABLE = (
-    NeighbourClass("T_ARot", "LL-PS", "abstract: swap the two halves of the list of sentences", _sentences(_rotate)),
-    NeighbourClass("T_AShuff", "LL-PS", "abstract: shuffle the sentences", _shuffle),
-    NeighbourClass("T_ASortAsc", "LL-PS", "abstract: sentence of fewest words first", _sort(False)),
-    NeighbourClass("T_ASortDesc", "LL-PS", "abstract: sentence of most words first", _sort(True)),
-    NeighbourClass("T_ADelRand", "LO-PS", "abstract: delete 30% of the words", _delete_random),
-    NeighbourClass("T_ADelADJ", "LO-PS", "abstract: delete adjectives", _delete(pos.ADJECTIVE)),
-    NeighbourClass("T_ADelVB", "LO-PS", "abstract: delete verbs", _delete(pos.VERB)),
-    NeighbourClass("T_ADelADV", "LO-PS", "abstract: delete adverbs", _delete(pos.ADVERB)),
-    NeighbourClass("T_ADelPR", "LO-PS", "abstract: delete pronouns", _delete(pos.PRONOUN)),
-    NeighbourClass("T_ADelNum", "LO-PS", "abstract: delete numbers", _delete(pos.NUMBER)),
-    NeighbourClass(TOP_PHRASES, "LO-PS", "abstract: delete noun phrases of the set's top half", _delete_phrases(True)),
-    NeighbourClass("T_ADelQ1", "LO-PS", "abstract: delete the first third of the sentences", _delete_third(0)),
-    NeighbourClass("T_ADelQ2", "LO-PS", "abstract: delete the second third", _delete_third(1)),
-    NeighbourClass("T_ADelQ3", "LO-PS", "abstract: delete the last third", _delete_third(2)),
-    NeighbourClass(
-        "T_A_DelNNChar", "LO-PS", "both: delete 1 letter of nouns of 4 or 5, 2 of longer", _misspell, _misspell
-    ),
-    NeighbourClass("T_ADelNN", "LO-DS", "abstract: delete nouns", _delete(pos.NOUN)),
-    NeighbourClass("T_ADelNNPH", "LO-DS", "abstract: delete noun phrases", _delete_phrases(False)),
-    NeighbourClass("TDelNN", "LO-DS", "title: delete nouns; no abstract", _erase, _delete(pos.NOUN)),
-    NeighbourClass("T_ADelNonNNs", "LO-DS", "abstract: keep only the nouns", _keep_nouns),
-    NeighbourClass("T_ARepADJ", "LO-DS", "abstract: adjectives become antonyms", _replace_adjectives),
-    NeighbourClass("T_ADelDT", "LO-HS", "abstract: delete determiners", _delete(pos.DETERMINER)),
-    NeighbourClass("TDelADJ_A", "LO-HS", "title: delete adjectives", title=_delete(pos.ADJECTIVE)),
-    NeighbourClass("TDelNN_A", "LO-HS", "title: delete nouns", title=_delete(pos.NOUN)),
-    NeighbourClass("TDelVB_A", "LO-HS", "title: delete verbs", title=_delete(pos.VERB)),
-    NeighbourClass("TDelDT_A", "LO-HS", "title: delete determiners", title=_delete(pos.DETERMINER)),
-    NeighbourClass("TRepNNT_A", "LO-HS", "title: repeat one of its nouns, at each occurrence", title=_repeat_noun),
-    NeighbourClass("TRepNNA_A", "LO-HS", "title: add the more frequent half of the abstract's nouns", title=_add_nouns),
-    NeighbourClass("TNNU_A", "LL-HS", "title: nouns in capitals", title=_upper(True)),
-    NeighbourClass("TNonNNU_A", "LL-HS", "title: all but nouns in capitals", title=_upper(False)),
-    NeighbourClass("T_ANNU", "LL-HS", "abstract: nouns in capitals", _upper(True)),
-    NeighbourClass("T_ANonNNU", "LL-HS", "abstract: all but nouns in capitals", _upper(False)),
-    NeighbourClass("T_A_WS", "LL-HS", "both: half of the spaces become 2 to 5 spaces", _widen_spaces, _widen_spaces),
+    NeighbourClass("T_ARot", "LL-PS", _sentences(_rotate)),
+    NeighbourClass("T_AShuff", "LL-PS", _shuffle),
+    NeighbourClass("T_ASortAsc", "LL-PS", _sort(False)),
+    NeighbourClass("T_ASortDesc", "LL-PS", _sort(True)),
+    NeighbourClass("T_ADelRand", "LO-PS", _delete_random),
+    NeighbourClass("T_ADelADJ", "LO-PS", _delete(pos.ADJECTIVE)),
+    NeighbourClass("T_ADelVB", "LO-PS", _delete(pos.VERB)),
+    NeighbourClass("T_ADelADV", "LO-PS", _delete(pos.ADVERB)),
+    NeighbourClass("T_ADelPR", "LO-PS", _delete(pos.PRONOUN)),
+    NeighbourClass("T_ADelNum", "LO-PS", _delete(pos.NUMBER)),
+    NeighbourClass(TOP_PHRASES, "LO-PS", _delete_phrases(True)),
+    NeighbourClass("T_ADelQ1", "LO-PS", _delete_third(0)),
+    NeighbourClass("T_ADelQ2", "LO-PS", _delete_third(1)),
+    NeighbourClass("T_ADelQ3", "LO-PS", _delete_third(2)),
+    NeighbourClass("T_A_DelNNChar", "LO-PS", _misspell, _misspell),
+    NeighbourClass("T_ADelNN", "LO-DS", _delete(pos.NOUN)),
+    NeighbourClass("T_ADelNNPH", "LO-DS", _delete_phrases(False)),
+    NeighbourClass("TDelNN", "LO-DS", _erase, _delete(pos.NOUN)),
+    NeighbourClass("T_ADelNonNNs", "LO-DS", _keep_nouns),
+    NeighbourClass("T_ARepADJ", "LO-DS", _replace_adjectives),
+    NeighbourClass("T_ADelDT", "LO-HS", _delete(pos.DETERMINER)),
+    NeighbourClass("TDelADJ_A", "LO-HS", title=_delete(pos.ADJECTIVE)),
+    NeighbourClass("TDelNN_A", "LO-HS", title=_delete(pos.NOUN)),
+    NeighbourClass("TDelVB_A", "LO-HS", title=_delete(pos.VERB)),
+    NeighbourClass("TDelDT_A", "LO-HS", title=_delete(pos.DETERMINER)),
+    NeighbourClass("TRepNNT_A", "LO-HS", title=_repeat_noun),
+    NeighbourClass("TRepNNA_A", "LO-HS", title=_add_nouns),
+    NeighbourClass("TNNU_A", "LL-HS", title=_upper(True)),
+    NeighbourClass("TNonNNU_A", "LL-HS", title=_upper(False)),
+    NeighbourClass("T_ANNU", "LL-HS", _upper(True)),
+    NeighbourClass("T_ANonNNU", "LL-HS", _upper(False)),
+    NeighbourClass("T_A_WS", "LL-HS", _widen_spaces, _widen_spaces),
 )
 CLASSES = {row.name: row for row in _TABLE}
 """The classes by name, category by category as in the paper."""

@@ -1,18 +1,20 @@
-"""The study ``neighbours``: tables, beside published figures if a corpus is comparable, and parts of the page."""
+"""The study ``neighbours``: tables, beside published figures if a corpus is comparable, charts and drawings."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.neighbours import figures, plan
-from pipeline.studies.neighbours.corpus import OUTCOMES, neighbours_task
-from pipeline.studies.neighbours.geometry import DESCRIBED, overlap, similarity_task
+from pipeline.studies.neighbours.corpus import OUTCOMES, TITLE, Members, neighbours_task
+from pipeline.studies.neighbours.geometry import BINS, DESCRIBED, overlap, similarity_task, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import RankedPool, Recipe
+from pipeline.studies.neighbours.plan import RankedPool, Recipe, ranked_pools
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """Names of the tasks by kind of pool."""
@@ -26,15 +28,18 @@ _TITLE_COLUMNS = tuple(itertools.product(TASKS.values(), ("MRR", "T100")))
 _PUBLISHED = ("scibert", "specter")
 """Entries of models.toml with figures in the paper."""
 
-_TITLES = {"mrr": "MRR", "precision@1": "S1", "recall@10": "S10", "recall@100": "T100"}
-QUARTILES = {"rank 25%": 0.25, "rank 50%": 0.5, "rank 75%": 0.75}
-"""Quartiles of the rank of a title's paper, by column name."""
-_FURTHER = ("S1", "S10", *QUARTILES)
+_TITLES = {"mrr": "MRR", "recall@100": "T100"}
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
 _CATEGORY = pl.col("name").replace_strict({name: row.category for name, row in CLASSES.items()}, default="")
 _BRACKETS = "[95% interval over papers]"
 _BY_CLASS = pl.col("name").cast(pl.Enum(ORDERED))
 _FACTS = ["corpus", "system", "task", "category", "name", "measure"]
+
+
+_PLOTTED = 500
+"""Number of papers of a t-SNE plot."""
+
+_CENTRES = (BINS[:-1] + BINS[1:]) / 2
 
 
 @kit.study(
@@ -53,7 +58,7 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         base = workspace.corpus(name).artifact if not recipe.input else (yield [recipe.release(name)])[0]
         made = yield [neighbours_task(base, recipe.settings)]
         corpus = corpora[name] = made[0]
-        rankings = plan.ranked_pools(workspace, recipe, corpus)
+        rankings = ranked_pools(workspace, recipe, corpus)
         yield [score for ranked_pool in rankings for score in ranked_pool.scores]
         yield [ranked_pool.ranking for ranked_pool in rankings if not ranked_pool.scores]
         encoded = [ranked for ranked in rankings if ranked.kind == "neighbours" and ranked.encoder]
@@ -65,7 +70,7 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         values = pl.concat(values_of(workspace, corpus, ranked_pool) for ranked_pool in rankings)
         all_values.append(values.with_columns(corpus=pl.lit(name)))
         of_neighbours = all_values[-1].filter(pl.col("category") != "")
-        plots |= figures.titles(workspace, name, corpus, rankings, recipe.seed)
+        plots |= title_plots(workspace, name, corpus, rankings, recipe.seed)
         category_frames.append(category_means(of_neighbours, recipe.seed + position))
     all_means = means_of(pl.concat(all_values), recipe.seed)
     title_means = all_means.filter(pl.col("category") == "")
@@ -77,8 +82,8 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     parts = list[kit.Chart]()
     if any(map(len, cosines)):
         tables.append(similarities(pl.concat(cosines)))
-        parts.append(figures.distributions(pl.concat(cosines)))
-    drawn, sources = figures.drawings(classes) | plots, [corpus.name for corpus in corpora.values()]
+        parts.append(distributions(pl.concat(cosines)))
+    drawn, sources = drawings(classes) | plots, [corpus.name for corpus in corpora.values()]
     return kit.Report(tables, figures=drawn, sources=sources, parts=parts)
 
 
@@ -109,24 +114,14 @@ def values_of(workspace: kit.Workspace, corpus: kit.Artifact, ranked: RankedPool
 
 
 def means_of(values: pl.DataFrame, seed: int) -> pl.DataFrame:
-    """Return the means of :func:`values_of` in percent, with the corpus, and the quartiles of the ranks of titles.
+    """Return the means of :func:`values_of` in percent, with the corpus.
 
-    Added columns: ``queries``, the 95% interval ``low`` and ``high``, and its ``draws`` (all three null for quartiles).
-    A title has one positive, so its rank is the inverse of the reciprocal rank; 0 means a rank beyond the depth.
+    Added columns: ``queries``, the 95% interval ``low`` and ``high``, and its ``draws``.
     """
     percent = values.with_columns(pl.col("value") * 100)
     means = kit.estimate(percent, kit.Design(row=(), of=_FACTS, item="original", group="corpus"), seed, keep_draws=True)
-    means = means.select(*_FACTS, "value", "low", "high", "draws", queries="items")
-    beyond = pl.lit(plan.DEPTHS["titles"] + 1.0)
-    rank = pl.when(pl.col("value") > 0).then(1 / pl.col("value")).otherwise(beyond).round()
-    of_titles = values.filter(category="", measure="MRR").with_columns(value=rank)
-    ranks = of_titles.group_by(_FACTS[:-1], maintain_order=True)
-    quartiles = [
-        ranks.agg(pl.lit(measure).alias("measure"), pl.col("value").quantile(share, "lower"), queries=pl.len())
-        for measure, share in QUARTILES.items()
-    ]
-    means = pl.concat([means, *quartiles], how="diagonal_relaxed").with_row_index("order")
-    return means.sort(pl.col("order").min().over("corpus", "system", "task"), maintain_order=True).drop("order")
+    first = pl.int_range(pl.len()).min().over("corpus", "system", "task")
+    return means.select(*_FACTS, "value", "low", "high", "draws", queries="items").sort(first, maintain_order=True)
 
 
 def category_means(values: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -154,11 +149,8 @@ def with_means(frame: pl.DataFrame) -> pl.DataFrame:
 
 def titles(values: pl.DataFrame) -> kit.Table:
     """Return table 3: a row for each corpus and system."""
-    columns = [f"{task} {name}" for task, name in (*_TITLE_COLUMNS, *itertools.product(TASKS.values(), _FURTHER))]
-    note = (
-        "MRR, T100 and success at 1 and 10 (S1, S10) in percent. rank: quartiles of the ranks of the papers; beyond "
-        f"{plan.DEPTHS['titles']} counts as {plan.DEPTHS['titles'] + 1}. {_BRACKETS}"
-    )
+    columns = [f"{task} {name}" for task, name in _TITLE_COLUMNS]
+    note = f"MRR and T100 in percent. {_BRACKETS}"
     return _table("titles", "Titles as queries", values, pl.format("{} {}", "task", "measure"), columns, [note])
 
 
@@ -256,3 +248,86 @@ def _table(
     write = kit.figure(scale=1)
     across = {"rows": shown, "across": "{column}"}
     return kit.table(name, title, frame, ": {system}", lambda row: str(write(row)), notes, **across)
+
+
+def distributions(cosines: pl.DataFrame) -> kit.Chart:
+    """Return the chart of cosines by category, with a view for each encoder (figure 4) and corpus (figure 9)."""
+    frames = {(system, ""): frame for (system,), frame in cosines.group_by("system", maintain_order=True)}
+    if cosines["corpus"].n_unique() > 1:
+        by_corpus = cosines.group_by("system", "corpus", maintain_order=True)
+        frames |= {(system, f", {corpus}"): frame for (system, corpus), frame in by_corpus}
+    views = {
+        f"{system}{corpus}: {title}": list(_shares(frame, column))
+        for (system, corpus), frame in frames.items()
+        for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
+    }
+    return kit.Chart("Distributions of similarities", "cosine", "%", views)
+
+
+def _shares(cosines: pl.DataFrame, column: str) -> Iterator[kit.Series]:
+    for category in CATEGORIES:
+        counts = np.array(cosines.filter(pl.col("category") == category)[column].to_list())
+        if len(counts):
+            shares = counts.sum(axis=0) / counts.sum()
+            filled = slice(np.flatnonzero(shares)[0], np.flatnonzero(shares)[-1] + 1)
+            yield kit.Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
+
+
+def drawings(values: pl.DataFrame) -> dict[str, kit.Drawing]:
+    """Return a drawing of each measure, classes and categories by systems: means over corpora (figures 6 and 7).
+
+    ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
+    """
+    keys = ["corpus", "system", "category", "measure"]
+    category_means = values.group_by(keys, maintain_order=True).agg(pl.col("value").mean(), name=pl.first("category"))
+    values = pl.concat([values.select(*keys, "name", "value"), category_means.select(*keys, "name", "value")])
+    systems, present = values["system"].unique(maintain_order=True).to_list(), set(values["name"])
+    names = [name for name in (*ORDERED, *CATEGORIES) if name in present]
+    labels = [f"{CLASSES[name].category} {name}" if name in CLASSES else f"{name}, mean" for name in names]
+    means = values.group_by("measure", "name", "system").agg(pl.col("value").mean() / 100)
+    value_of = {tuple(key): value for *key, value in means.iter_rows()}
+    return {
+        f"classes-{measure.lower().replace('_', '-')}": partial(
+            kit.draw_heat,
+            title=measure,
+            rows=labels,
+            columns=systems,
+            values=[[value_of.get((measure, name, system), np.nan) for system in systems] for name in names],
+        )
+        for measure in ("NN1_Ret", "NN10_Ret", "AOP-10")
+    }
+
+
+def title_plots(
+    workspace: kit.Workspace, name: str, corpus: kit.Artifact, rankings: Sequence[RankedPool], seed: int
+) -> dict[str, kit.Drawing]:
+    """Return a t-SNE plot of titles and papers for each encoder on one corpus (figures 2 and 8)."""
+    members = Members.read(corpus)
+    plotted = kit.generator(seed, "t-sne").permutation(np.flatnonzero(members.names == TITLE))[:_PLOTTED]
+    rows = np.union1d(members.rows[plotted], members.original_of[plotted])
+    is_title = np.isin(rows, members.rows[plotted])
+    plots = dict[str, kit.Drawing]()
+    for ranked_pool in rankings:
+        if ranked_pool.kind == "titles-among-titles" and ranked_pool.encoder:
+            task, model = ranked_pool.encoder
+            vectors = unit_vectors(kit.store_of(*workspace.make([task])), rows)
+            title = f"{ranked_pool.system}, {name}"
+            draw = partial(_draw_titles, vectors=vectors, is_title=is_title, title=title, seed=seed)
+            plots[f"titles-{kit.file_name(name)}-{model.slug}"] = draw
+    return plots
+
+
+def _draw_titles(figure_class: Any, vectors: Any, is_title: Any, title: str, seed: int) -> Any:
+    from sklearn.manifold import TSNE
+
+    embedding = TSNE(perplexity=min(30, len(vectors) / 3), init="pca", metric="cosine", random_state=seed)
+    points = embedding.fit_transform(vectors)
+    figure = figure_class(figsize=(3.4, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for label, is_shown, colour in (("T+A", ~is_title, kit.COLOURS[0]), ("T", is_title, kit.COLOURS[1])):
+        axes.scatter(*points[is_shown].T, s=2, lw=0, color=colour, label=label)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_title(title, fontsize=8)
+    axes.legend(fontsize=6, markerscale=3)
+    return figure

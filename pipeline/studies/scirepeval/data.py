@@ -236,9 +236,8 @@ def _parse_number(entry: Entry, item: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         parsed = math.nan
     if not math.isfinite(parsed):
-        raise InputError(
-            f"the label of {item} of task {entry.name} must be a number, got {value!r:.80}", "Fetch it again"
-        )
+        problem = f"the label of {item} of task {entry.name} must be a number, got {value!r:.80}"
+        raise InputError(problem, "Fetch it again")
     return parsed
 
 
@@ -263,9 +262,8 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
                 blocks.setdefault(block, []).append((keys[paper], author_of[signature]))
         counts["signatures"] += sum(map(len, blocks.values()))
         if len(blocks) < 2:
-            raise InputError(
-                f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}", ""
-            )
+            problem = f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}"
+            raise InputError(problem, "")
         order = np.argsort(kit.priorities(kit.id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
         columns = [tuple(zip(*list(blocks.values())[position], strict=True)) for position in order]
         sets.append(DataSet(path.parent.name, tuple((papers, np.array(authors)) for papers, authors in columns)))

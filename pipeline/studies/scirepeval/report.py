@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder
+from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, Format
 
 _SCIDOCS = pl.col("task").str.starts_with("scidocs_")
 _LEAST_SYSTEMS = 3
@@ -104,21 +104,18 @@ def _averaged(figures: pl.DataFrame, of: Sequence[str], seed: int = 0, baseline:
 
 
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
-    """Return how each system differs from the baseline over all figures (``format`` empty), then over each format's.
+    """Return how each system differs from the baseline over all figures; empty without averaged figures.
 
-    A format without averaged figures has no row. ``value``, ``low``, ``high`` and ``figures`` are as in :func:`means`.
-    ``effect`` is the difference divided by its standard deviation between tasks, null for one task. ``better`` is the
-    number of higher figures. The interval resamples test items, with the same resamples for both systems. The test
-    (p-value ``p``) flips the signs of the differences task by task, all figures of a task at once: it tests whether
-    one system is better over tasks.
+    ``value``, ``low``, ``high`` and ``figures`` are as in :func:`means`. ``effect`` is the difference divided by its
+    standard deviation between tasks, null for one task. ``better`` is the number of higher figures. The interval
+    resamples test items, with the same resamples for both systems. The test (p-value ``p``) flips the signs of the
+    differences task by task, all figures of a task at once: it tests whether one system is better over tasks.
     """
-    both = pl.concat([figures.with_columns(format=pl.lit("")), figures])
-    by_format = _averaged(both, ("format",), seed, baseline).filter(pl.col("p").is_not_null())
-    orders = {"system": _systems(figures), "format": ["", *FORMATS]}
+    frame = _averaged(figures, (), seed, baseline).filter(pl.col("p").is_not_null())
     facts = {"value": "difference", "low": "difference_low", "high": "difference_high", "figures": "items"}
     columns = {"effect": "effect", "p": "p", "better": "wins"}
-    frame = by_format.sort(*(pl.col(name).cast(pl.Enum(order)) for name, order in orders.items()))
-    return frame.select("system", pl.lit(baseline).alias("baseline"), "format", **facts, **columns)
+    frame = frame.sort(pl.col("system").cast(pl.Enum(_systems(figures))))
+    return frame.select("system", pl.lit(baseline).alias("baseline"), **facts, **columns)
 
 
 def averages(means: pl.DataFrame, printed_as: Mapping[str, str], edition: int, samples: Sequence[str]) -> kit.Table:
@@ -193,7 +190,6 @@ def tasks(figures: pl.DataFrame) -> kit.Table:
 
 def difference_table(differences: pl.DataFrame, baseline: str) -> kit.Table:
     """Return the differences over all figures (:func:`differences`)."""
-    frame = differences.filter(format="").drop("format")
     notes = [
         "p: paired permutation test, signs flipped task by task. Interval: bootstrap over test items. Effect: the "
         "difference over its deviation between tasks.",
@@ -201,15 +197,7 @@ def difference_table(differences: pl.DataFrame, baseline: str) -> kit.Table:
     shown: kit.Columns
     shown = {"difference": kit.figure(), "effect": "{effect:+.2f}", "p": "{p:.4f}", "better": "{better} of {figures}"}
     title = f"SciRepEval: differences from {baseline}"
-    return kit.table("differences", title, frame, "{system}", shown, notes, rows=frame.with_columns(_ENDS))
-
-
-def gains(differences: pl.DataFrame, baseline: str) -> kit.Chart:
-    """Return the gain of each system over the baseline by format (:func:`differences`), with 95% intervals."""
-    category = pl.col("format").replace_strict({kind: category for category, kind in enumerate(FORMATS)})
-    by_format = differences.filter(pl.col("format") != "").with_columns(category.alias("format"))
-    views = {"difference": [*kit.lines(by_format, "system", "format")]}
-    return kit.Chart(f"Gain over {baseline} by format", "", "points", views, categories=FORMATS)
+    return kit.table("differences", title, differences, "{system}", shown, notes, rows=differences.with_columns(_ENDS))
 
 
 def counts(artifacts: FigureArtifacts) -> kit.Table:
@@ -245,6 +233,42 @@ def correlations(figures: pl.DataFrame) -> kit.Table:
     title = "SciRepEval: correlation of figures over systems"
     shown = {"nearest": "{nearest}", "correlation": "{correlation:.2f}"}
     return kit.table("correlations", title, pairs, "{figure}", shown, rows=rows)
+
+
+def efficiency(vectors: Mapping[tuple[str, Format], tuple[kit.Model, kit.Artifact]]) -> kit.Table:
+    """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
+
+    ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
+    ``own_parameters`` are those of the format alone. ``cut`` is the percentage of papers that were cut at its length.
+    """
+    formats: dict[tuple[str, str], list[Format]] = {}
+    for (system, kind), (model, _) in vectors.items():
+        formats.setdefault((system, model.name), []).append(kind)
+    rows = []
+    for (system, encoder), kinds in formats.items():
+        model, artifact = vectors[system, kinds[0]]
+        segments = [segment.manifest for segment in kit.published(artifact.path.parent)]
+        read, cut = (sum(segment.counts.get(name, 0) for segment in segments) for name in ("embedded", "truncated"))
+        timed = [manifest for manifest in segments if "documents_per_second" in manifest.provenance]
+        papers = sum(manifest.counts["embedded"] for manifest in timed)
+        seconds = sum(manifest.counts["embedded"] / manifest.provenance["documents_per_second"] for manifest in timed)
+        rows.append({
+            "system": system, "encoder": encoder, "formats": ", ".join(kinds), "parameters": kit.parameters(model),
+            "own_parameters": kit.own_parameters(model),
+            "papers": papers, "papers_per_second": papers / seconds if timed else None,
+            "cut": 100 * cut / read if read else None,
+            "device": ", ".join(dict.fromkeys(manifest.provenance["device"] for manifest in timed)),
+        })  # fmt: skip
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    notes = [
+        "Papers per second while vectors were made, whatever else ran on the device; not tested. Parameters of files "
+        "that are not safetensors: their bytes by four. Of the format: of its adapter, PALs or code alone. Cut: papers "
+        "longer than the encoder reads.",
+    ]
+    shown = frame.rename(
+        {"own_parameters": "of the format", "papers_per_second": "papers per second", "cut": "cut (%)"}
+    )
+    return kit.table("efficiency", "SciRepEval: efficiency", frame, "{system}", notes=notes, rows=shown)
 
 
 def _systems(figures: pl.DataFrame) -> list[str]:

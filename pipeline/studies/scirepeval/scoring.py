@@ -160,9 +160,8 @@ def _classify(config: FiguresConfig, data: Labelled, vectors: VectorsOf, workers
     if average == "positive" and test.shape[1] != 2:
         raise InputError(f"task {entry.name} must have two classes, got {test.shape[1]}", "Fetch it again")
     if not several and np.count_nonzero(train.any(axis=0)) < 2:
-        raise InputError(
-            f"task {entry.name}: the training papers must have at least two classes, got one", "Check the labels"
-        )
+        problem = f"task {entry.name}: the training papers must have at least two classes, got one"
+        raise InputError(problem, "Check the labels")
     x_train, x_test = vectors(data.train, "paper"), vectors(data.test, "paper")
     predicted = probes.classify(x_train, train, x_test, several, workers, data.counts)
     yield _bootstrap(config, measure, [lambda times: probes.f1(test, predicted, times, average)], len(test))
@@ -206,9 +205,8 @@ def _cluster(config: FiguresConfig, sets: Sequence[DataSet], vectors: VectorsOf)
 def _mean(config: FiguresConfig, name: str, values: Floats) -> TaskFigure:
     """Return the mean over queries; hard and soft labels have independent resamples."""
     if not len(values):
-        raise InputError(
-            f"task {config.task.name} must have a query with a positive for {name}, got none", "Leave it out"
-        )
+        problem = f"task {config.task.name} must have a query with a positive for {name}, got none"
+        raise InputError(problem, "Leave it out")
     item = f"{config.task.name}|{name.partition(' ')[0] if ' ' in name else ''}"
     (draws,) = kit.bootstrap_means(values[None], seed=config.seed, item=item, resamples=config.resamples)
     return name, float(values.mean()), len(values), draws

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,30 +79,15 @@ def pairing_of(name: str, model: kit.Model, entry: Entry) -> Pairing | None:
     if not model.multi_vector:
         return None
     if entry.format != "proximity" or entry.kind == "authors":
-        raise InputError(
-            f"task {entry.name} needs one vector per paper, {name} has several",
-            "Set tasks to those of the format proximity but s2and",
-        )
+        problem = f"task {entry.name} needs one vector per paper, {name} has several"
+        raise InputError(problem, "Set tasks to those of the format proximity but s2and")
     return "transport" if transported(kit.parse_one(name)) else "best pair"
 
 
 def docs(entry: Entry, folder: Folder) -> Iterator[Doc]:
-    """Yield the papers of a task, the first of several with one id; of a damaged file, those before the damage."""
+    """Yield the papers of a task, the first of several with one id."""
     keys = Keys()
-    with left_out(entry):
-        yield from (doc for doc in data.docs(entry, folder) if keys.add(doc))
-
-
-@contextlib.contextmanager
-def left_out(entry: Entry) -> Iterator[None]:
-    """Leave out a task whose files are damaged, with a line, so that the others are still evaluated."""
-    try:
-        yield
-    except (kit.CorruptError, InputError) as error:
-        _warn_once(f"left out: task {entry.name}: {error.what}. {error.remedy}")
-
-
-_warn_once = functools.lru_cache(maxsize=None)(kit.warn)
+    yield from (doc for doc in data.docs(entry, folder) if keys.add(doc))
 
 
 @dataclass(frozen=True)
@@ -136,9 +118,8 @@ class TaskPapers(kit.Release):
         """Return the ad-hoc queries of all tasks, without judgements; None if no task has any."""
         texts, entries = dict[str, str](), [entry for entry in self.entries if entry.kind == "search"]
         for entry in entries:
-            with left_out(entry):
-                queries = data.queries(entry, self.folder)
-                texts |= {f"{entry.name}/{name}": kit.normalise(text) for name, text in queries.items()}
+            queries = data.queries(entry, self.folder)
+            texts |= {f"{entry.name}/{name}": kit.normalise(text) for name, text in queries.items()}
         return kit.QuerySet(texts, []) if entries else None
 
 
@@ -170,17 +151,15 @@ def vector_tasks(
 
 
 def figures_task(corpus: Artifact, folder: Folder, config: FiguresConfig, vectors: Mapping[kit.Role, Task]) -> Task:
-    """Return the task that evaluates one system on one task of the benchmark; one with damaged files has no figures."""
+    """Return the task that evaluates one system on one task of the benchmark."""
     entry = config.task
     inputs: dict[str, Task | Artifact] = {"corpus": corpus, "papers": vectors["paper"]}
     if entry.kind == "search":
         inputs["queries"] = vectors["query"]
 
     def run(inputs: kit.Inputs, out: kit.Workdir, resources: kit.Resources) -> kit.Counts:
-        rows, counts = list[dict[str, Any]](), Counter(damaged=1)
-        with left_out(entry):
-            figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
-            rows = [dict(zip(FIGURES.names, figure, strict=True)) for figure in figures]
+        figures, counts = score(config, folder, vectors_of(inputs, config.pairing), resources.workers)
+        rows = [dict(zip(FIGURES.names, figure, strict=True)) for figure in figures]
         out.arrow("figures.arrow", pa.Table.from_pylist(rows, schema=FIGURES), FIGURES)
         return {**counts, "figures": len(rows)}
 

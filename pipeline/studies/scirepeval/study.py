@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
 from pipeline.studies import kit
 from pipeline.studies.kit import InputError, require_known, required
-from pipeline.studies.scirepeval import costs, report, steps
+from pipeline.studies.scirepeval import report, steps
 from pipeline.studies.scirepeval.scoring import FiguresConfig
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, entries, facts_of
 
@@ -24,20 +24,16 @@ class Recipe:
     input: str = required("folder with scirepeval/ and scirepeval_test/, or the training samples")
     systems: str = required("entries of models.toml, or of pipeline/studies/scirepeval/formats.toml")
     tasks: tuple[str, ...] = required("names of tasks; empty: all that the folder has")
-    edition: int = required("number of tasks; 25: the earlier version, with the feeds tasks")
+    edition: Literal[24, 25] = required("number of tasks; 25: the earlier version, with the feeds tasks")
     baseline: str = required("the system that the others are compared with; empty: the first")
     formats: str | Mapping[str, Mapping[str, str]] = required(
         "further multi-format systems: a TOML file, or a table of them"
     )
-    confusion: str = required(
-        "multi-format system whose every encoder is tried on every format; empty: none", systems="kept"
-    )
+    confusion: str = required("multi-format system whose every encoder is tried on every format; empty: none")
     seed: int = required("seed of the bootstrap")
     resamples: int = required("resamples of the bootstrap")
 
     def __post_init__(self) -> None:
-        if self.edition not in (24, 25):
-            raise InputError(f"edition must be 24 or 25, got {self.edition}", "Correct the recipe")
         if self.resamples < 1:
             raise InputError(f"resamples must be at least 1, got {self.resamples}", "Correct the recipe")
 
@@ -85,10 +81,8 @@ class Recipe:
         for name in self.tasks:
             require_known(name, entries(), f"a task must be one of the table, got {name!r}")
             if name not in available:
-                raise InputError(
-                    f"{self.folder.root} must hold the files of task {name}, got none",
-                    "mdcr study scirepeval --list shows what it has",
-                )
+                problem = f"{self.folder.root} must hold the files of task {name}, got none"
+                raise InputError(problem, "mdcr study scirepeval --list shows what it has")
         chosen = self.tasks or [name for name, entry in available.items() if self.edition in entry.editions]
         return [entry for name, entry in available.items() if name in chosen]
 
@@ -132,14 +126,8 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         for (_, name), config in zip(keys, configs, strict=True)
     ]
     made = yield figure_tasks
-    every = dict(zip(keys, made, strict=True))
-    damaged = {entry for (entry, _), artifact in every.items() if not artifact.manifest.counts["figures"]}
-    artifacts = {key: artifact for key, artifact in every.items() if key[0] not in damaged}
-    if not artifacts:
-        names = ", ".join(sorted(entry.name for entry in damaged))
-        raise InputError(f"no task could be evaluated of {names}", "The lines above say why; fetch the files again")
-    evaluated = list(dict.fromkeys(entry for entry, _ in artifacts))
-    embedded = [(name, kind) for name in recipe.names for kind in FORMATS if kind in {e.format for e in evaluated}]
+    artifacts = dict(zip(keys, made, strict=True))
+    embedded = [(name, kind) for name in recipe.names for kind in FORMATS if kind in {entry.format for entry in chosen}]
     stores = yield [vectors[name][kind]["paper"] for name, kind in embedded]
 
     is_own, sources = pl.col("system").is_in(recipe.names), [corpus.name, *(each.name for each in artifacts.values())]
@@ -147,8 +135,8 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     figures = with_confusion.filter(is_own)
     means = report.means(with_confusion, recipe.edition)
     differences = report.differences(figures, baseline, recipe.seed)
-    samples = [entry.name for entry in evaluated if folder.state(entry) == "sample"]
-    sizes = costs.efficiency({
+    samples = [entry.name for entry in chosen if folder.state(entry) == "sample"]
+    sizes = report.efficiency({
         (name, kind): (systems[name][kind], store) for (name, kind), store in zip(embedded, stores, strict=True)
     })  # fmt: skip
     table, published = steps.multi_format(recipe.formats), dict[str, str]()
@@ -162,10 +150,9 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         report.difference_table(differences, baseline),
         report.correlations(figures),
         sizes,
-        report.counts({key: artifact for key, artifact in every.items() if key[1] in recipe.names}),
+        report.counts({key: artifact for key, artifact in artifacts.items() if key[1] in recipe.names}),
     ]
     return kit.Report(
         [table for table in tables if len(table.frame)],
-        charts={"gains": report.gains(differences, baseline)} if len(differences) else {},
         sources=sources,
     )

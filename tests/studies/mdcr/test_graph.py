@@ -27,7 +27,7 @@ def sets(graph: Graph, papers: int) -> list[set[int]]:
     return [set(graph.of(row).tolist()) for row in range(papers)]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_overlaps_are_those_of_the_definition(seed: int) -> None:
     papers = 60
     outgoing, incoming = random_graph(papers, 400, seed)
@@ -39,7 +39,7 @@ def test_overlaps_are_those_of_the_definition(seed: int) -> None:
         assert [(-n, c) for c, n in zip(rows, overlaps, strict=True)] == sorted((-n, c) for c, n in expected.items())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_candidates_are_those_of_the_definition(seed: int) -> None:
     papers, count = 60, 10
     outgoing, incoming = random_graph(papers, 150, seed)
@@ -64,15 +64,6 @@ def test_candidates_are_those_of_the_definition(seed: int) -> None:
         whole += len(drawn) < count
     assert whole
     assert partial
-
-
-def test_another_generator_draws_another_subset() -> None:
-    outgoing, incoming = random_graph(200, 6000, 1)
-    drawn = [
-        graph_candidates(outgoing, incoming, 7, lambda rows: rows >= 0, 10, generator(seed, "test")).tolist()
-        for seed in (1, 1, 2)
-    ]
-    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_paper_that_cites_nothing_has_no_graph_candidates() -> None:

@@ -20,9 +20,15 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.ranking_file import read_ranking
 from pipeline.stages.systems import parse_systems
-from pipeline.studies.mdcr.evaluation import benchmark_pools, complete_task, evaluations_of_lists, read_evaluation
 from pipeline.studies.mdcr.lists import TRUE, Lists, read_lists
-from pipeline.studies.mdcr.scores import BY_CHANCE, OF_SYSTEMS
+from pipeline.studies.mdcr.scores import (
+    BY_CHANCE,
+    OF_SYSTEMS,
+    benchmark_pools,
+    complete_task,
+    evaluations_of_lists,
+    read_evaluation,
+)
 from tests.builders import make_corpus
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.studies.mdcr.conftest import (

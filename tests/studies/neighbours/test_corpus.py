@@ -130,12 +130,6 @@ def test_the_top_half_of_noun_phrases_is_by_frequency_and_rarity(tmp_path: Path,
     assert top_phrases(tags.path) == set(expected)
 
 
-def test_titles_are_drawn_by_seed(runner: Runner, corpus: Artifact) -> None:
-    drawn = [pool_of(runner, corpus, queries=2, seed=seed).query_ids() for seed in range(6)]
-    assert all(len(titles) == 2 for titles in drawn)
-    assert len(set(map(tuple, drawn))) > 1
-
-
 def test_bad_input(runner: Runner, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no paper has a neighbour of T_AShuff"):
         pool_of(runner, made(tmp_path, classes=("T_ARot",)), kind="overlap", name="T_AShuff")

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.studies.neighbours.study import category_means, means_of, with_means
+from pipeline.studies.neighbours.study import category_means, with_means
 
 
 def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> None:
@@ -24,15 +24,3 @@ def test_means_over_categories_and_sets_draw_papers_and_sets_on_their_own() -> N
     width = means["high"] - means["low"]
     assert width[2] == pytest.approx(np.sqrt(width[0] ** 2 + width[1] ** 2) / 2, rel=0.08)
     assert len(with_means(frames[0])) == 1
-
-
-def test_draws_of_few_and_of_many_papers_stand_in_one_frame() -> None:
-    """Intervals of fewer than 100 papers take more resamples."""
-    facts = {"corpus": "one", "system": "bm25", "task": "I", "category": "", "measure": "MRR"}
-    values = pl.concat(
-        pl.DataFrame({"original": range(papers), "value": np.linspace(0, 1, papers)}).with_columns(
-            name=pl.lit(name), **{key: pl.lit(fact) for key, fact in facts.items()}
-        )
-        for name, papers in (("few", 50), ("many", 120))
-    )
-    assert means_of(values, 13)["draws"].list.len().drop_nulls().to_list() == [10_000, 1_000]

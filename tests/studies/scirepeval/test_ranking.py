@@ -136,14 +136,6 @@ def test_b_cubed_is_its_definition(seed: int) -> None:
     assert probes.b_cubed_f1(precision, recall, counts, np.ones((1, 3)))[0] == pytest.approx(2 * p * r / (p + r))
 
 
-def test_separate_authors_are_found() -> None:
-    directions = np.repeat(np.eye(3, dtype=np.float32), 2, axis=0)
-    blocks = tuple((tuple(f"p{n}" for n in range(6)), np.repeat(np.arange(3) + 3 * b, 2)) for b in range(10))
-    truth, clusters = probes.cluster(DataSet("tiny", blocks), lambda _keys, _role: directions)
-    assert len(truth) == 8  # a fifth of the blocks sets the cut
-    assert probes.b_cubed_f1(*probes.b_cubed(truth, clusters), np.ones((1, 8)))[0] == 1
-
-
 @pytest.mark.parametrize("spread", [1.0, 1e-4])
 def test_a_cut_is_found_however_near_the_cosines_are(spread: float) -> None:
     """Two authors a block in two directions; the smaller the spread, the nearer all cosines are to 1."""

@@ -66,9 +66,7 @@ def test_every_kind_of_task_from_the_published_layout(tmp_path: Path) -> None:
     assert study["tables"]["differences"][0]["figures"] == 7
     assert len(study["tables"]["correlations"]) == 7 * 6
     written = {path.name for path in Path(study["folder"]).iterdir()}
-    assert {"averages.md", "tasks.csv", "formats.tex", "counts.csv", "gains-difference.svg"} <= written
-    best = max((row["value"], row["system"]) for row in study["tables"]["averages"] if row["group"] == "average")[1]
-    assert f"{best}: average" in (Path(study["folder"]).parent / "index.html").read_text()
+    assert {"averages.md", "tasks.csv", "formats.tex", "counts.csv"} <= written
     # Nothing is made twice, and a choice of tasks finds what was made.
     made = {path: path.stat().st_mtime_ns for path in root.rglob("manifest.json")}
     again = mdcr_json(root, *_study(folder, "--model", "lsa:dimension=8", "--set", 'tasks=["s2and"]'))
@@ -126,23 +124,6 @@ def test_encoders_of_sentences_rank_proximity_tasks_alone(tmp_path: Path) -> Non
     }  # fmt: skip
     wrong = mdcr(tmp_path, *_study(folder, "--model", "ot(lsa)", *chosen))
     assert "ot(lsa) must name an encoder with a vector a sentence" in one_line_error(wrong)
-
-
-def test_a_damaged_task_is_left_out_with_a_line_and_the_others_are_evaluated(tmp_path: Path) -> None:
-    names = ("cite_count", "scidocs_cite", "trec_covid")
-    folder = write(tmp_path / "in", names)
-    for damaged in ("scirepeval/trec_covid/evaluation", "scirepeval_test/cite_count/test"):
-        (path,) = (path for path in folder.rglob("*") if f"/{damaged}" in str(path) and path.is_file())
-        path.write_bytes(path.read_bytes()[:200])
-    command = ["study", "scirepeval", "--input", str(folder), "--model", "lsa:dimension=4", "--set", "resamples=20"]
-    done = mdcr(tmp_path, *command)
-    assert done.returncode == 0, done.stderr
-    for name in ("cite_count", "trec_covid"):
-        assert done.stderr.count(f"left out: task {name}: ") == 1
-    (tasks,) = (tmp_path / "runs").rglob("tasks.csv")
-    assert {line.split(",")[0] for line in tasks.read_text().splitlines()[1:]} == {"s2and", "scidocs_cite"}
-    alone = mdcr(tmp_path, *command, "--set", 'tasks=["cite_count"]')
-    assert "no task could be evaluated of cite_count" in alone.stderr
 
 
 def test_the_listing_names_every_task(tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Large-scale evaluation (Medić & Šnajder 2022, section 3)."""
