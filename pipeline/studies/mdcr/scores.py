@@ -20,13 +20,6 @@ from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
 """Rows of table 4 that are not of a system."""
 
-MEANINGS = {
-    layout.GRAPH: "near the query in the citation graph, not cited",
-    layout.MOST_CITED: "among the most cited of the field, not cited",
-    layout.RANDOM: "any paper, not cited",
-}
-"""Meaning of each type of negatives; other types have the name of the system that ranks them high."""
-
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
 
