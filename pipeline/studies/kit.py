@@ -65,13 +65,7 @@ from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, shared
 from pipeline.measure.design import USUAL, Design, Draws, corrected, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
-from pipeline.measure.estimates import (
-    POWER,
-    contrasts,
-    crossed_mean,
-    share_of_clusters,
-    tall,
-)
+from pipeline.measure.estimates import POWER, contrasts, crossed_mean, share_of_clusters, tall
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks_with_ends, standings

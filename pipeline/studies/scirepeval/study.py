@@ -152,7 +152,4 @@ def scirepeval(_workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         sizes,
         report.counts({key: artifact for key, artifact in artifacts.items() if key[1] in recipe.names}),
     ]
-    return kit.Report(
-        [table for table in tables if len(table.frame)],
-        sources=sources,
-    )
+    return kit.Report([table for table in tables if len(table.frame)], sources=sources)
