@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -333,3 +334,10 @@ def test_what_is_hostile_is_named_and_the_rest_goes_on(results: Path, tmp_path: 
     for plan in ("nan", "inf", "-1", "1e308"):
         error = one_line_error(mdcr(tmp_path, "audit", str(results), "--plan", plan))
         assert "--plan must be a difference above 0" in error
+
+
+def test_a_file_name_may_be_no_utf_8(tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    (folder / os.fsdecode(b"b\xff.csv")).write_text("model,t,u\na,.5,.3\nb,.2,.1\n")
+    assert means(audit(tmp_path, str(folder))) == pytest.approx({"a": 0.4, "b": 0.15})

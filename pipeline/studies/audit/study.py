@@ -64,7 +64,7 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     left_out = pl.DataFrame([line.partition(": ")[::2] for line in found.skipped], ["what", "reason"], orient="row")
     tables += [kit.table("missing", "Items that systems lack", lacking, "{system}")] if len(lacking) else []
     tables += [kit.table("skipped", "Left out", left_out, "{what}")] if len(left_out) else []
-    contents = {str(path): kit.sha256(path) for path in found.files}
+    contents = {str(path).encode("utf-8", "replace").decode(): kit.sha256(path) for path in found.files}
     source = f"{kit.counted(len(contents), 'file')} {kit.digest(contents).removeprefix('sha256:')[:12]}"
     return kit.Report(
         tables, sources=[source], findings=_findings(made, standing, factor),
