@@ -54,7 +54,7 @@ def written(study: str) -> Iterator[str]:
     """
     module = STUDIES[study]
     own = CODE / module.split(".")[1] if module.startswith(".") else ROOT / module.replace(".", "/")
-    paths = [*own.glob("*.py")] if own.is_dir() else [own.with_suffix(".py")]
+    paths = [*own.glob("*.py")] or [own.with_suffix(".py")]
     if study == "multi_format":  # it evaluates by another study
         paths += (CODE / "scirepeval").glob("*.py")
     for path in paths:
