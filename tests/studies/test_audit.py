@@ -231,6 +231,7 @@ FALLING = "".join(f"s{n},{n + 1},{n + 3}\n" for n in range(9))
         ("x.csv", "model,log_loss mean,t,u\na,9,12,20\nb,8,13,30\n", "log_loss mean is usually better lower"),
         ("x.csv", f"model,t,u\n{FALLING}", "the file lists its systems from the lowest mean up"),
         ("x.csv", "model,t,u,v\na,1,2,2\nb,2,1,3\nc,3,3,1\n", "the values are ranks"),
+        ("x.csv", "model,t,u,v\na,1,2,2\nb,2,1,3\nc,3,2,1\n", "the values are ranks"),
         ("x.csv", "model,t,u,standard_error,n_draws\na,12,20,1,7\nb,13,30,2,8\n", ""),
     ],
 )

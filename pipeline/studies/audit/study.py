@@ -22,7 +22,7 @@ from pipeline.studies.kit import FRACTION, MAIN, PERCENT, POINTS, InputError
 _SHOWN, _LETTERS, _LISTED = 20, 12, 300
 MOST_POINTS = 100
 _DEFAULT = "ndcg@10"
-_REMEDIES, _LONGEST, _FEW, _TURNED, _ROUNDING = 3, 500, 7, -0.9, 1e-9
+_REMEDIES, _LONGEST, _FEW, _TURNED, _ROUNDING, _MOST = 3, 500, 7, -0.9, 1e-9, 0.9
 _READ_AS = {
     FRACTION: "Percent, of values that were read as fractions",
     PERCENT: "Percent, as the values were read",
@@ -257,8 +257,11 @@ def _notes(
 def _doubts(made: kit.Board, found: kit.Found, values: pl.DataFrame) -> Iterator[str]:
     """Yield what says that lower is better, though higher counts as better."""
     reasons = [f"{name} is usually better lower" for name in found.rates()][:1]
-    ratios = values.select(pl.col("value") / pl.col("value").rank().over("group", "item", "sample")).to_numpy()
-    reasons += ["the values are ranks"] * bool(np.ptp(ratios) < _ROUNDING and values["value"].n_unique() > 1)
+    item, value = ("group", "item", "sample"), pl.col("value")
+    untied = values.filter(value.n_unique().over(item) == pl.len().over(item), pl.len().over(item) > 1)
+    ratios = untied.select(value / value.rank().over(item))["value"]
+    are_ranks = len(untied) * 2 > len(values) and ((ratios / ratios.median() - 1).abs() < _ROUNDING).mean() > _MOST
+    reasons += ["the values are ranks"] * bool(are_ranks)
     places = [made.systems.index(system) for system in values["system"].unique(maintain_order=True)]
     if len(found.files) == 1 and len(places) > _FEW and np.corrcoef(places, range(len(places)))[0, 1] < _TURNED:
         reasons.append("the file lists its systems from the lowest mean up")
