@@ -118,7 +118,11 @@ def _level_sets(apart: npt.NDArray[np.bool_]) -> Iterator[list[int]]:
         if not candidates and not others:
             yield sorted(group)
             continue
-        pivot = max(candidates | others, key=lambda system: len(candidates & level[system]))
+        counts = {system: len(candidates & level[system]) for system in candidates | others}
+        if certain := {system for system in candidates if counts[system] == len(candidates) - 1}:  # in every set
+            left.append(([*group, *certain], candidates - certain, others.intersection(*(level[of] for of in certain))))
+            continue
+        pivot = max(counts, key=counts.__getitem__)
         for system in candidates - level[pivot]:
             left.append(([*group, system], candidates & level[system], others & level[system]))
             candidates, others = candidates - {system}, others | {system}
