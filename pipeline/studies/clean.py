@@ -53,8 +53,8 @@ def clean(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         pl.DataFrame({"pool": pool, "paper": papers}).with_row_index("query") for pool, papers in papers_of.items()
     )
     papers = np.unique(np.append(queries["paper"], positives["paper"]).astype(np.int64))
-    held = held_by(corpus, papers[papers >= 0], recipe.training)
-    seen = held.select("paper", seen=is_seen(recipe.contained))
+    held = held_by(corpus, papers[papers >= 0], recipe.training, recipe.contained)
+    seen = held.select("paper", "seen")
     queries, positives = (
         frame.with_columns(pl.col("paper").cast(pl.Int64)).join(seen, "paper", "left", maintain_order="left")
         for frame in (queries, positives)
@@ -86,22 +86,18 @@ def _values(values: pl.DataFrame, part: str) -> pl.DataFrame:
     return values.select("size", "sample", "value", field, query, system="label", part=pl.lit(part))
 
 
-def is_seen(contained: float) -> pl.Expr:
-    """Return whether papers count as seen, of the columns of :func:`held_by`."""
-    return pl.any_horizontal("id", "doi", "title", pl.col("share") >= contained)
-
-
-def held_by(corpus: kit.Corpus, papers: npt.NDArray[np.int64], files: Sequence[str]) -> pl.DataFrame:
+def held_by(corpus: kit.Corpus, papers: npt.NDArray[np.int64], files: Sequence[str], contained: float) -> pl.DataFrame:
     """Return by what training data hold papers of a corpus.
 
     Args:
         corpus: the corpus.
         papers: rising rows.
         files: files of training data (:func:`strings`).
+        contained: share of word sequences in common, from which a paper is ``seen``.
 
     Returns:
-        A row for each of ``papers``: the ``paper``; whether its ``id``, its ``doi`` and its ``title`` are there, and
-        the greatest ``share`` of word sequences that it has in common with a text, of the shorter of the two.
+        A row for each of ``papers``: the ``paper``; whether its ``id``, its ``doi`` and its ``title`` are there; the
+        greatest ``share`` of word sequences that it has in common with a text, of the shorter of the two; and ``seen``.
     """
     table = corpus.take(papers, ["paper_id", "title", "abstract"]).to_pydict()
     keys = {"id": np.array(table["paper_id"], object)}
@@ -122,9 +118,9 @@ def held_by(corpus: kit.Corpus, papers: npt.NDArray[np.int64], files: Sequence[s
             alike, common = np.unique(np.concatenate([owners[starts[i] : ends[i]] for i in found]), return_counts=True)
             share = np.where(common >= _SHARED, common / np.minimum(counts[alike], len(of_text)), 0)
             shares[alike] = np.maximum(shares[alike], share)
-    return pl.DataFrame({
-        "paper": papers, **{name: np.isin(of, list(given[name])) for name, of in keys.items()}, "share": shares
-    })  # fmt: skip
+    found_by = {name: np.isin(of, list(given[name])) for name, of in keys.items()}
+    frame = pl.DataFrame({"paper": papers, **found_by, "share": shares})
+    return frame.with_columns(seen=pl.any_horizontal(*found_by, pl.col("share") >= contained))
 
 
 def _hashes(text: str) -> npt.NDArray[np.int64]:
@@ -194,8 +190,8 @@ def seen_table(held: pl.DataFrame, queries: pl.DataFrame, positives: pl.DataFram
     ways |= {f"text, {100 * share:.0f}%": pl.col("share") >= share for share in _SHARES}
     ways["counted as seen"] = pl.col("seen")
     rows = []
-    for kind, frame in {"queries": queries, "cited papers": positives.unique("paper")}.items():
-        papers = frame.select("paper", "seen").unique("paper").join(held, "paper")
+    for kind, frame in {"queries": queries, "cited papers": positives}.items():
+        papers = held.join(frame, "paper", "semi")
         rows += [(kind, way, len(papers), int(papers.select(found.sum()).item())) for way, found in ways.items()]
     frame = pl.DataFrame(rows, ["papers", "found by", "all", "seen"], orient="row")
     notes = (
@@ -203,8 +199,6 @@ def seen_table(held: pl.DataFrame, queries: pl.DataFrame, positives: pl.DataFram
         f"shorter of both; fewer than {_SHARED} do not count.",
     )
     shown: kit.Columns = {
-        "all": "{all:,}",
-        "seen": "{seen:,}",
-        "share in %": lambda row: f"{100 * row['seen'] / max(row['all'], 1):.1f}",
-    }
+        "all": "{all:,}", "seen": "{seen:,}", "share in %": lambda row: f"{100 * row['seen'] / max(row['all'], 1):.1f}",
+    }  # fmt: skip
     return kit.table("seen", "What training data hold", frame, "{papers}, {found by}", shown, notes)

@@ -51,7 +51,7 @@ def test_planted_papers_are_found_and_others_are_not(papers: Any, tmp_path: Path
     corpus, texts = papers
     drawn = np.random.default_rng(13).random(len(corpus)) < share
     file = rewritten(tmp_path / "seen.jsonl", [PLANTED[planted](texts[row]) for row in np.flatnonzero(drawn)])
-    found = held_by(corpus, np.arange(len(corpus)), [file])
+    found = held_by(corpus, np.arange(len(corpus)), [file], 0.5)
     seen = found.select(pl.col("title") | (pl.col("share") >= 0.5)).to_series().to_numpy()
     assert seen[drawn].mean() >= 0.99
     assert seen[~drawn].mean() < 0.01
@@ -66,7 +66,7 @@ def test_every_layout_is_read(papers: Any, tmp_path: Path) -> None:
     rewritten(tmp_path / "triplets.jsonl", [{"query": texts[0], "pos": texts[1], "neg": texts[2], "score": 5}])
     columns = {"ids.txt": "id", "titles.tsv": "title", "texts.parquet": "title", "triplets.jsonl": "id"}
     for name, column in columns.items():
-        found = held_by(corpus, np.arange(10), [str(tmp_path / name)])
+        found = held_by(corpus, np.arange(10), [str(tmp_path / name)], 0.5)
         assert found[column].to_list() == [True] * 3 + [False] * 7, name
 
 

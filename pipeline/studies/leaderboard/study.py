@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.clean import held_by, is_seen
+from pipeline.studies.clean import held_by
 from pipeline.studies.leaderboard import benchmarks as of_workspace
 from pipeline.studies.leaderboard.benchmarks import Benchmark, read_benchmarks
 from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
@@ -194,8 +194,8 @@ def _on_clean_queries(benchmark: Benchmark, recipe: Recipe) -> pl.DataFrame:
         return pl.DataFrame(schema=_CLEAN)
     pool = kit.open_rankings(benchmark.runs.head(1)).pool
     papers = pool.query_papers[0]
-    held = held_by(pool.corpus, np.unique(papers[papers >= 0]), recipe.training)
-    clean = np.flatnonzero(~np.isin(papers, held.filter(is_seen(recipe.contained))["paper"]))
+    held = held_by(pool.corpus, np.unique(papers[papers >= 0]), recipe.training, recipe.contained)
+    clean = np.flatnonzero(~np.isin(papers, held.filter("seen")["paper"]))
     values = benchmark.values.filter(pl.col("item").is_in(clean)).with_columns(group=pl.lit(benchmark.group))
     design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
     found = kit.estimate(values, design, benchmark.seed, draws=benchmark.draws)
