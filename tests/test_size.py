@@ -11,7 +11,7 @@ LINES = {
     ".": 482,
     "cli": 2_859,
     "train": 2_208,
-    "studies": 8_338,
+    "studies": 8_332,
     "cluster": 553,
     "scores": 4_678,
     "stages": 3_724,
