@@ -135,7 +135,7 @@ class Lists:
         queries = len(self.pool.query_rows)
         counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
         qrels = kit.Qrels.from_table(self.pool.qrels, queries)
-        return kit.by_chance(qrels, counts, kit.parse_measures(measures), seed, _CHANCE_DRAWS)
+        return kit.by_chance(qrels, counts, kit.parse_measures(measures), seed, draws=_CHANCE_DRAWS)
 
 
 def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> kit.Task:
