@@ -13,9 +13,6 @@ FOLDED = {name.casefold(): name for name in MAG_FIELDS}
 S2_SOURCES = ("s2-fos-model", "external", "any")
 """Sources of fields of study in S2AG: Semantic Scholar's classifier, or the Microsoft Academic Graph (until 2021)."""
 
-S2_OTHERS = ("Agricultural and Food Sciences", "Education", "Law", "Linguistics")
-"""Categories of S2AG that are not among the 19 fields and are only counted."""
-
 OPENALEX_FIELDS = {
     11: ("Agricultural and Biological Sciences", "Biology"),
     12: ("Arts and Humanities", "Art"),
@@ -65,12 +62,3 @@ ARXIV_FIELDS = {
     "chem-ph": "Chemistry",
 }
 """Archives of arXiv, also those of before 1998, and our field; all others are of Physics."""
-
-MAPPINGS = {
-    "S2AG category": [*((name, name) for name in MAG_FIELDS), *((name, "-") for name in S2_OTHERS)],
-    "OpenAlex concept (level 0)": [(name.capitalize(), name) for name in MAG_FIELDS],
-    "OpenAlex field (primary topic)": list(OPENALEX_FIELDS.values()),
-    "OpenAlex subfield (before its field)": list(OPENALEX_SUBFIELDS.values()),
-    "arXiv archive (of the first category)": [*ARXIV_FIELDS.items(), ("all others", "Physics")],
-}
-"""All mappings for printing: (subject of the release, our field)."""

@@ -39,9 +39,6 @@ GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _BEYOND_K1, _BEYOND_B = (0.1, 0.3, 2.5, 3.0, 3.5, 4.0), (0.0,)
 """Further values, tried if the best point of the usual grid has its lowest or highest value."""
 
-LIMITS_K1 = (_BEYOND_K1[0], _BEYOND_K1[-1])
-"""Smallest and largest k1 that a tuning tries: a tuning that chose one is at the edge of the grid."""
-
 _VERSION = 3
 
 _DEPTH = 500

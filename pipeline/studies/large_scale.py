@@ -43,7 +43,7 @@ class Recipe(kit.PoolsRecipe):
     year: int
     samples: int
     nested: bool
-    positives: Literal["corpus", "prefiltered"]
+    positives: Literal["corpus", "prefiltered", "strangers"]
     baseline: str = kit.required("the system that the others are tested against")
     own: Mapping[str, Mapping[str, Any]] = kit.required("by field: other sizes, year, queries or settings of pools")
 
