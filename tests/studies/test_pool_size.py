@@ -53,7 +53,7 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
         (["study", "pool_size", "--set", "samples"], "name=value"),
         (["study", "pool_size", "--set", "seed=x"], "seed must be a whole number, got 'x'"),
         (["study", "pool_size", "--set", "sizes=[0.5]"], "sizes must be a list"),
-        (["study", "large_scale", "--set", "positives=all"], "positives must be corpus or prefiltered"),
+        (["study", "large_scale", "--set", "positives=all"], "positives must be corpus, prefiltered or strangers"),
         (
             ["study", "large_scale", "--corpus", "tiny", "--model", "lsa"],
             "baseline must be one of lsa, got 'bm25:tuned'",
