@@ -172,7 +172,8 @@ def _labelled(entry: Entry, folder: Folder) -> Iterator[tuple[Any, ...]]:
 
 
 def _unlabelled(entry: Entry, paper: str, label: Any) -> InputError:
-    return InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}", "")
+    problem = f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}"
+    return InputError(problem, "Fetch its files again, or leave the task out")
 
 
 def _triplets(entry: Entry, folder: Folder) -> Iterator[tuple[str, ...]]:

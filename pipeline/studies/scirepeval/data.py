@@ -22,6 +22,7 @@ from pipeline.studies.kit import InputError
 from pipeline.studies.scirepeval.tasks import TEST, Doc, Entry, Folder, Keys, read_doc, rows, sibling
 
 _SPLIT_SEED, _TEST_SHARE = 13, 3
+_REMEDY = "Fetch its files again, or leave the task out"
 
 
 class Labelled(NamedTuple):
@@ -148,7 +149,8 @@ def _labels_of(entry: Entry, paper: str, label: Any) -> Sequence[Any]:
     if not isinstance(labels, list | tuple) or any(
         value is None or isinstance(value, list | dict) or value == "" or value != value for value in labels
     ):
-        raise InputError(f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}", "")
+        problem = f"the label of paper {paper!r} of task {entry.name} must be given, got {label!r:.80}"
+        raise InputError(problem, _REMEDY)
     return labels
 
 
@@ -202,7 +204,7 @@ def _grades(entry: Entry, folder: Folder, split: str, counts: Counter[str]) -> p
         pair = f"query {query!r}, candidate {candidate!r}"
         grade = _parse_number(entry, pair, score)
         if grade != int(grade):
-            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", "")
+            raise InputError(f"the grade of {pair} of task {entry.name} must be whole, got {score!r}", _REMEDY)
         rows.append((query, candidate, int(grade)))
     schema = {"query": pl.String, "candidate": pl.String, "grade": pl.Int64}
     judged = pl.DataFrame(rows, schema, orient="row").with_row_index("order")
@@ -263,7 +265,7 @@ def load_authors(entry: Entry, folder: Folder, counts: Counter[str]) -> list[Dat
         counts["signatures"] += sum(map(len, blocks.values()))
         if len(blocks) < 2:
             problem = f"data set {path.parent.name} of task {entry.name} must have two blocks, got {len(blocks)}"
-            raise InputError(problem, "")
+            raise InputError(problem, _REMEDY)
         order = np.argsort(kit.priorities(kit.id_keys(list(blocks)), _SPLIT_SEED, "s2and"), kind="stable")
         columns = [tuple(zip(*list(blocks.values())[position], strict=True)) for position in order]
         sets.append(DataSet(path.parent.name, tuple((papers, np.array(authors)) for papers, authors in columns)))

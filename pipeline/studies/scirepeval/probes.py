@@ -131,7 +131,8 @@ def _draw_parts(labels: Indicator, size: int, repetitions: int, task: str) -> It
         parts = [rows for _, rows in StratifiedKFold(part_count).split(target, target)][:repetitions]
     usable = [rows for rows in parts if len(np.unique(target[rows])) > 1]
     if not usable:
-        raise InputError(f"parts of {size} papers of task {task} must have two classes, got one in each", "")
+        problem = f"parts of {size} papers of task {task} must have two classes, got one in each"
+        raise InputError(problem, "Leave the task out, or give more of its papers")
     for position, rows in enumerate(usable):
         yield rows, Counter(repetitions_of_one_class=0 if position else len(parts) - len(usable))
 

@@ -42,7 +42,8 @@ def multi_format(extra: Formats = "") -> dict[str, dict[str, str]]:
     table = {**own, **extra}
     for name, row in table.items():
         if not isinstance(row, dict) or not {*FORMATS} <= row.keys() <= {*FORMATS, "query", "published"}:
-            raise InputError(f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}", "")
+            problem = f"system {name} must have an encoder for each of {', '.join(FORMATS)}, got {row}"
+            raise InputError(problem, "Write it like formats.toml")
     return table
 
 
