@@ -14,11 +14,19 @@ from pipeline.core.config import counted, file_name, folder_name
 from pipeline.core.errors import require_known
 from pipeline.core.files import disk_errors, remove_abandoned
 from pipeline.core.progress import say
-from pipeline.core.workspace import CORPORA, EXPORTS, POOLS, TUNINGS, find_corpus
+from pipeline.core.workspace import EXPORTS, POOLS, TUNINGS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
-from pipeline.exchange import frames, mteb, pools, rankings, standards
+from pipeline.exchange.export import (
+    FRAME_FORMATS,
+    POOL_FORMATS,
+    RANKING_FORMATS,
+    unjudged,
+    write_frame,
+    write_pool,
+    write_ranking,
+)
 from pipeline.scores.frames import EXPORTED
 from pipeline.stages.tune import shown_on
 
@@ -26,7 +34,7 @@ from pipeline.stages.tune import shown_on
 def export(options: argparse.Namespace) -> None:
     """Make what is missing, export it, and print the paths of the files."""
     formats, write = _KINDS[options.what]
-    options.format = options.format or next(iter(formats))
+    options.format = options.format or formats[0]
     message = f"--format must be one of {', '.join(formats)}, got {options.format!r}"
     require_known(options.format, formats, message)
     folder = options.output or options.root / EXPORTS
@@ -51,13 +59,10 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     corpus_reader = Corpus(corpus)
     for artifact in read.make(runner, read.selection(options).pools(corpus), options):
         pool = Pool(artifact, corpus_reader)
-        pools.write_pool(folder / artifact.name, pool, options.format)
-        unjudged = pools.unjudged(pool)
-        if unjudged and options.format in ("beir", "mteb"):
-            say(f"{artifact.name}: {counted(unjudged, 'query')} without judgement, which BEIR readers do not take")
+        write_pool(folder / artifact.name, pool, options.format)
+        if options.format == "beir" and (count := unjudged(pool)):
+            say(f"{artifact.name}: {counted(count, 'query')} without judgement, which BEIR readers do not take")
         yield folder / artifact.name
-    if options.format == "mteb" and not options.dry_run:
-        yield mteb.write_tasks(folder)
 
 
 def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
@@ -74,8 +79,8 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         pool = Pool(pool_artifacts[artifact.manifest.inputs["pool"]], corpus)
         label = shown_on(pool.artifact, system_of[artifact.id], tunings)
         stem = folder_name(f"{file_name(label.casefold(), kept='._+-')}-{pool.artifact.manifest.slug}", artifact.id)
-        path = folder / f"{stem}.{rankings.FORMATS[options.format]}"
-        rankings.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
+        path = folder / f"{stem}.{options.format}"
+        write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
         yield path
 
 
@@ -83,18 +88,11 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     """Write stored scores as one file; an option that is not given restricts nothing."""
     settings = {"corpus": options.corpus, "depth": options.depth, "systems": options.model}
     frame = Workspace(read.runner(options)).scores(**read.given_pools(options), **settings)
-    if options.format == "mteb" and not options.dry_run:
-        configs = {artifact.name: artifact.manifest.config for artifact in published(options.root / CORPORA)}
-        yield from mteb.write_results(folder, frame, configs)
-        return
-    if options.format == standards.EVAL_RESULTS and not options.dry_run:
-        yield from standards.write_scores(folder, frame)
-        return
     path = folder / f"scores.{options.format}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
         return
-    frames.write_frame(path, frame.select(EXPORTED), options.format)
+    write_frame(path, frame.select(EXPORTED), options.format)
     yield path
 
 
@@ -113,9 +111,9 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
             yield workspace.write_vectors(pool, name, path, precision=options.precision)
 
 
-_KINDS: dict[str, tuple[dict[str, str], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
-    "pool": (dict.fromkeys(pools.FORMATS, ""), _pools),
-    "run": (rankings.FORMATS, _runs),
-    "scores": ({**frames.FORMATS, **dict.fromkeys(("mteb", standards.EVAL_RESULTS), "")}, _scores),
-    "vectors": ({"npy": "npy", "parquet": "parquet"}, _vectors),
+_KINDS: dict[str, tuple[tuple[str, ...], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
+    "pool": (tuple(POOL_FORMATS), _pools),
+    "run": (RANKING_FORMATS, _runs),
+    "scores": (FRAME_FORMATS, _scores),
+    "vectors": (("npy", "parquet"), _vectors),
 }

@@ -24,7 +24,7 @@ from pipeline.core.workspace import REPORTS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.boards import JUDGED as JUDGED_METRIC
-from pipeline.exchange.frames import write_frame
+from pipeline.exchange.export import write_frame
 from pipeline.measure.inputs import RankedRun
 from pipeline.scores.judged import judged_frame, judged_tables, price_table, stands_on, stored_judged
 from pipeline.scores.page.parts import Page

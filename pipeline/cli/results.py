@@ -22,7 +22,7 @@ from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import names
 from pipeline.exchange.entries import name_of
-from pipeline.exchange.frames import as_csv
+from pipeline.exchange.export import as_csv
 from pipeline.measure.design import Draws
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import compare as comparing

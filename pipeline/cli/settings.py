@@ -132,9 +132,7 @@ class Export:
 
     format: str | None = setting(
         None,
-        "pool: beir (default), mteb, trec or parquet; "
-        "run: trec (default), trec.gz, json, json.gz or parquet; "
-        "scores: csv (default), csv.gz, parquet, mteb or eval_results; "
+        "pool: beir (default) or trec; run: trec (default) or json; scores: csv (default) or parquet; "
         "vectors: npy (default) or parquet",
     )
     output: Path | None = setting(None, "folder for the files (default: runs/exports)")

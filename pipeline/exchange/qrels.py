@@ -1,4 +1,4 @@
-"""The qrels of runs: those that lie beside them, or that are given, or those of a task of MTEB."""
+"""The qrels of runs: those that lie beside them, or that are given."""
 
 from __future__ import annotations
 
@@ -22,36 +22,28 @@ class Run(NamedTuple):
         path: its file.
         entries: the file, or scores by query and document.
         queries: ids of its queries.
-        task: task, subset and split of MTEB whose queries they are; None: unknown.
     """
 
     system: str
     path: Path
     entries: Any
     queries: Collection[str]
-    task: tuple[str, str, str] | None = None
 
 
 class Judged(NamedTuple):
-    """A run with its qrels (a file, or grades by query and document), and the name of their collection."""
+    """A run with its qrels, and the name of their collection."""
 
     run: Run
-    qrels: Any
+    qrels: Path
     collection: str
 
 
-def judged(run: Run, judgements: Mapping[Path, Collection[str]], folder: Path | None) -> Judged:
-    """Return a run with those of its task of MTEB, or with qrels that have at least half as many of its queries as any.
+def judged(run: Run, judgements: Mapping[Path, Collection[str]]) -> Judged:
+    """Return a run with qrels that have at least half as many of its queries as any.
 
     Of these, the ones count that lie in its folder, then those that are alike by name, then the nearest ones. The
     collection is called like the qrels, or like their folder if they have a usual name.
     """
-    from pipeline.sources.mteb import folder_of, task_qrels  # here, because it brings a client of HTTP
-
-    if run.task and folder and (folder / folder_of(run.task[0])).is_dir():
-        task, subset, split = run.task
-        return Judged(run, task_qrels(task, subset, split, folder), task if subset == "default" else f"{task} {subset}")
-
     shared = {qrels: sum(query in run.queries for query in of_file) for qrels, of_file in judgements.items()}
     most = max(shared.values(), default=0)
 
@@ -62,9 +54,8 @@ def judged(run: Run, judgements: Mapping[Path, Collection[str]], folder: Path | 
 
     best = max(shared, key=fit, default=None)
     if best is None or not shared[best]:
-        given = "FOLDER with the data sets of the tasks" if run.task else "FILE"
-        raise InputError("it is a run, and no qrels next to it share a query", f"Give --qrels={given}")
-    system = run.system if run.task else _without(run.system, best, len(judgements))
+        raise InputError("it is a run, and no qrels next to it share a query", "Give --qrels=FILE")
+    system = _without(run.system, best, len(judgements))
     return Judged(run._replace(system=system), best, _collection(best, judgements))
 
 

@@ -269,8 +269,7 @@ def read_results(
 
     Args:
         paths: files, or folders with their subfolders.
-        qrels: a file or folder with judgements of the runs, or with copies of data sets of MTEB; empty: judgements
-            that lie beside the runs.
+        qrels: a file or folder with judgements of the runs; empty: judgements that lie beside the runs.
         metric: the metric of results of MTEB that is read; empty: the main one of each task.
         items: names of items that count (:class:`pipeline.exchange.boards.Reading`).
         memory: approximate memory for reading a file, in bytes.
@@ -295,7 +294,7 @@ def read_results(
     paired = list[Judged]()
     for run in reader.runs:
         try:
-            paired.append(judged(run, reader.judgements, folder))
+            paired.append(judged(run, reader.judgements))
         except MdcrError as error:
             reader.errors.append(error)
             reader.skip(run.path, f"{error.what}. {error.remedy}")
@@ -359,10 +358,8 @@ def _of_records(records: Sequence[Any]) -> pl.DataFrame:
 
 def _of_predictions(path: Path, content: Mapping[str, Any]) -> Iterator[Run]:
     """Yield the runs of a file of predictions of MTEB, ``TASK_predictions.json``: one for each subset and split."""
-    meta, task = content[PREDICTIONS], name_of(path).removesuffix("_predictions")
-    system = str(meta.get("model_name") or meta.get("name") or task)
-    for (subset, split), scores in splits_of(path, content):
-        yield Run(system, path, scores, scores.keys(), (task, subset, split))
+    system = content[PREDICTIONS].get("model_name") or name_of(path)
+    yield from (Run(str(system), path, scores, scores.keys()) for _, scores in splits_of(path, content))
 
 
 def _of_mteb(path: Path, content: Mapping[str, Any], metric: str) -> list[Row]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,8 +12,7 @@ import pyarrow as pa
 from pipeline.core.artifact import Artifact
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
-from pipeline.exchange import rankings
-from pipeline.exchange.pools import candidate_table, qrels_table, query_table
+from pipeline.exchange.export import ScoresByQuery, candidate_table, qrels_table, query_table, run_dict
 
 
 @dataclass(frozen=True)
@@ -42,17 +40,17 @@ class PoolView:
     @cached_property
     def queries(self) -> pl.DataFrame:
         """Queries in order: ``query_id``, ``title``, ``abstract``, ``year``; an ad-hoc query's text is its title."""
-        return _frame(query_table(self.pool)).select("query_id", "title", "abstract", "year")
+        return pl.DataFrame(query_table(self.pool))
 
     @cached_property
     def candidates(self) -> pl.DataFrame:
         """Candidates in order of id: ``paper_id``, ``title``, ``abstract``, ``year``."""
-        return _frame(candidate_table(self.pool)).rename({"doc_id": "paper_id"})
+        return pl.DataFrame(candidate_table(self.pool))
 
     @cached_property
     def qrels(self) -> pl.DataFrame:
         """Judgements: ``query_id``, ``paper_id``, ``grade``."""
-        return _frame(qrels_table(self.pool)).rename({"doc_id": "paper_id"})
+        return pl.DataFrame(qrels_table(self.pool))
 
 
 @dataclass(frozen=True)
@@ -82,20 +80,10 @@ class RankingView:
         judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
         return judged.with_columns(pl.col("grade").fill_null(0))
 
-    def to_trec(self, path: str | Path) -> Path:
-        """Write the ranking as a TREC run and return the path; white space in ids is escaped (docs/interchange.md)."""
-        rankings.write_ranking(Path(path), self._table, self.pool.pool, self.system)
-        return Path(path)
-
-    def to_dict(self) -> dict[str, dict[str, float]]:
+    def to_dict(self) -> ScoresByQuery:
         """Return ``{query_id: {paper_id: score}}``, as pytrec_eval and ir_measures take it; ties keep their order."""
-        return rankings.run_dict(self._table, self.pool.pool)
+        return run_dict(self._table, self.pool.pool)
 
     @property
     def _table(self) -> pa.Table:
         return self.artifact.arrow("ranking.arrow")
-
-
-def _frame(table: pa.Table) -> pl.DataFrame:
-    frame: pl.DataFrame = pl.from_arrow(table)
-    return frame

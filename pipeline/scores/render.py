@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 
 from pipeline.core.config import format_count
-from pipeline.exchange.frames import as_csv
+from pipeline.exchange.export import as_csv
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups
 
 

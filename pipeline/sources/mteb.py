@@ -166,24 +166,6 @@ def _check_split(datasets: Any, path: str, name: str, split: str, subset: str) -
         require_known(split, sorted(splits), f"{name} has no judgements of split {split!r}")
 
 
-def task_qrels(task: str, subset: str, split: str, folder: Path) -> Mapping[str, Mapping[str, int]]:
-    """Return the judgements of a task, grades by query and document.
-
-    Args:
-        task: its name.
-        subset: a subset of its data set, such as ``default``.
-        split: a split, such as ``test``.
-        folder: holds a copy of its data set, or such copies by task.
-
-    Raises:
-        InputError: the package has no such task, or there is no such copy.
-    """
-    release = Mteb(folder=folder, task=task, subset=subset, judged=split)
-    release.files()
-    qrels: Mapping[str, Mapping[str, int]] = _load_data(release.folder, task, split, subset)["relevant_docs"]
-    return qrels
-
-
 def _command(task: str, folder: Path) -> str:
     """Return the command that fetches a task's data set."""
     dataset = find_task(task).metadata.dataset

@@ -59,7 +59,7 @@ from pipeline.encode.registry import for_task, resolve
 from pipeline.encode.store import VectorStore, write_rows, write_shard
 from pipeline.exchange.boards import MAIN, kinds_of, units
 from pipeline.exchange.cells import FRACTION, PERCENT, POINTS
-from pipeline.exchange.frames import as_csv
+from pipeline.exchange.export import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called, sign_of_name
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, shared

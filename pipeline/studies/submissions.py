@@ -27,7 +27,7 @@ from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, POOLS, SUBMISSIONS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange.rankings import write_ranking
+from pipeline.exchange.export import write_ranking
 from pipeline.exchange.runs import read_run
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun, select
@@ -90,7 +90,7 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     ):
         for run, pool in runs_with_pool:
             file = Path(folder) / f"{len(submission.runs)}.trec.gz"
-            write_ranking(file, artifact_of(run, "ranking").arrow("ranking.arrow"), pool, "submission", "trec.gz")
+            write_ranking(file, artifact_of(run, "ranking").arrow("ranking.arrow"), pool, "submission")
             archive.write(file, file.name)
             scores = values(pl.DataFrame([run], runs[0].schema)).sort("query").partition_by("measure", as_dict=True)
             by_measure = {str(measure): column["value"].to_list() for (measure,), column in scores.items()}

@@ -76,7 +76,7 @@ OF_TABLES = [
     ("report --format terminal", "--format of files must be markdown, csv, latex, figures, page, got 'terminal'"),
     (
         "export pool --format triec",
-        "--format must be one of beir, mteb, trec, parquet, got 'triec'. Did you mean 'trec'",
+        "--format must be one of beir, trec, got 'triec'. Did you mean 'trec'",
     ),
     ("export scores --engine faiss:HNSW32", "mdcr export scores takes no --engine. It goes with export pool or run"),
 ]

@@ -19,9 +19,7 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange.frames import write_frame
-from pipeline.exchange.pools import unjudged, write_pool
-from pipeline.exchange.rankings import write_ranking
+from pipeline.exchange.export import query_table, unjudged, write_frame, write_pool, write_ranking
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
@@ -80,8 +78,8 @@ def test_trec_eval_ir_measures_and_ranx_give_our_figures(
     run, ours = ranked(pool, levels)
     ranking, means = ranking_table(run), {name: values.mean() for name, values in ours.items()}
     write_pool(tmp_path, pool, "trec")
-    for name in ("run.trec", "run.trec.gz", "run.json"):
-        write_ranking(tmp_path / name, ranking, pool, "ours", name.partition(".")[2])
+    for output in ("trec", "json"):
+        write_ranking(tmp_path / f"run.{output}", ranking, pool, "ours", output)
 
     with (tmp_path / "qrels.txt").open() as file, (tmp_path / "run.trec").open() as lines:
         judged, theirs = pytrec_eval.parse_qrel(file), pytrec_eval.parse_run(lines)
@@ -94,13 +92,9 @@ def test_trec_eval_ir_measures_and_ranx_give_our_figures(
 
     names = {"AP": "map", "nDCG": "ndcg", "RR": "mrr", "P@1": "precision@1", "R@30": "recall@30"}
     measures = {ir_measures.parse_measure(name): measure for name, measure in names.items()}
-    for name in ("run.trec", "run.trec.gz"):
-        files = (
-            ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt")),
-            ir_measures.read_trec_run(str(tmp_path / name)),
-        )
-        values = ir_measures.calc_aggregate(list(measures), *map(list, files))
-        assert {measures[measure]: value for measure, value in values.items()} == pytest.approx(means, abs=1e-9)
+    given = ir_measures.read_trec_qrels(str(tmp_path / "qrels.txt")), ir_measures.read_trec_run(f"{tmp_path}/run.trec")
+    values = ir_measures.calc_aggregate(list(measures), *map(list, given))
+    assert {measures[measure]: value for measure, value in values.items()} == pytest.approx(means, abs=1e-9)
 
     qrels_of_ranx = plain_ranx.Qrels.from_dict(plain_qrels(pool))
     given = plain_ranx.Run.from_file(str(tmp_path / "run.json"))
@@ -129,22 +123,11 @@ def test_an_exported_pool_is_built_again_as_it_was(pool: Pool, beir: Path, tmp_p
     assert [len(written[query]) for query in again.query_ids()] == [len(scores) for scores in run]
 
 
-def test_tables_of_a_pool(pool: Pool, tmp_path: Path) -> None:
-    queries, candidates, qrels, exclusions = map(pl.read_parquet, write_pool(tmp_path, pool, "parquet"))
-    assert queries.columns == ["query_id", "title", "abstract", "year", "field"]
-    assert queries["query_id"].to_list() == pool.query_ids()
-    assert set(queries["field"]) == {"Physics"}
-    assert candidates.columns == ["doc_id", "title", "abstract", "year"]
-    assert candidates["doc_id"].to_list() == pool.corpus.ids(pool.candidates)
-    assert candidates["year"].to_list() == pool.corpus.attributes["year"][pool.candidates].tolist()
-    assert (qrels.columns, len(qrels), len(exclusions)) == (["query_id", "doc_id", "grade"], 60, 5)
-
-
 @pytest.mark.parametrize("paper", ["a\tb", '"quoted', "line\n"])
 def test_ids_that_a_beir_folder_cannot_hold(tmp_path: Path, paper: str) -> None:
     corpus = make_corpus(tmp_path, [{"paper_id": paper}, {"paper_id": "q"}])
     pool = Pool(make_pool(tmp_path, corpus, ["q"], qrels=[("q", paper, 1)]), Corpus(corpus))
-    with pytest.raises(InputError, match="must be without tabs.*--format[ =]trec or parquet"):
+    with pytest.raises(InputError, match="must be without tabs.*--format=trec"):
         write_pool(tmp_path / "out", pool)
 
 
@@ -152,8 +135,7 @@ def test_queries_without_a_judgement_and_texts_that_are_no_papers(tmp_path: Path
     corpus = make_corpus(tmp_path, 5, query_texts={"q1": "one", "q2": "two"}, judgements=[("q1", "00001", 2)])
     pool = Pool(make_pool(tmp_path, corpus), Corpus(corpus))
     assert unjudged(pool) == 1
-    (queries, *_) = map(pl.read_parquet, write_pool(tmp_path / "tables", pool, "parquet"))
-    assert queries.select("title", "abstract", "year").rows() == [("one", "", None), ("two", "", None)]
+    assert pl.DataFrame(query_table(pool)).rows() == [("q1", "one", "", None), ("q2", "two", "", None)]
     assert not (write_pool(tmp_path / "beir", pool)[0].parent / "exclusions.tsv").exists()
 
 

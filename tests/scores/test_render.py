@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.exchange.frames import as_csv
+from pipeline.exchange.export import as_csv
 from pipeline.measure.design import Draws
 from pipeline.scores.frames import load_runs
 from pipeline.scores.render import escape_latex, render_table

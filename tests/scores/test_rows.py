@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from pipeline.corpus.prefilter import PrefilterConfig
-from pipeline.exchange.frames import as_csv
+from pipeline.exchange.export import as_csv
 from pipeline.measure.design import Draws
 from pipeline.scores.caption import folder_names
 from pipeline.scores.choose import choose, load

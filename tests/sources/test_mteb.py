@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,12 +104,6 @@ def by_mteb(name: str, folder: Path, model: Any, **settings: Any) -> dict[str, f
     task = mteb.get_task(name)
     place = {**task.metadata.dataset, "path": str(folder)}
     task.metadata = task.metadata.model_copy(update={"dataset": place})
-    return scored_by_mteb(task, model, **settings)
-
-
-def scored_by_mteb(task: Any, model: Any, **settings: Any) -> dict[str, float]:
-    import mteb
-
     (result,) = mteb.evaluate(model, task, cache=None, show_progress_bar=False, **settings).task_results
     (scores,) = result.scores["test"]
     return {ours: scores[theirs] for ours, theirs in MEASURES.items()}
@@ -131,7 +124,6 @@ def close(values: Mapping[str, float]) -> Any:
 @pytest.mark.parametrize(("task", "kept"), [("SCIDOCS", True), ("ArguAna", False), ("SciDocsRR", True)])
 def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None:
     """Of a task that ranks all documents, one that ignores the query's own id, and one that reranks lists."""
-    import mteb
 
     lists = task == "SciDocsRR"
     folder = write_task(tmp_path / "data" / task, drawn(lists=lists))
@@ -139,16 +131,6 @@ def test_scores_are_those_of_mteb(tmp_path: Path, task: str, kept: bool) -> None
     made = mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
     system = f"vectors:{tmp_path}/documents.parquet:queries={tmp_path}/queries.parquet,distance=cosine"
     assert ours(tmp_path, made["corpus"], system) == close(theirs)
-    exported = mdcr_json(tmp_path, "export", "scores", "--format", "mteb", "--output", str(tmp_path / "out"))[
-        "exported"
-    ]
-    result = mteb.TaskResult.from_disk(Path(exported[0]))  # refuses what a leaderboard cannot read
-    assert (len(exported), result.task_name, result.languages) == (1, task, ["eng"])
-    (scores,) = result.scores["test"]
-    assert {ours: scores[name] for ours, name in MEASURES.items()} == close(theirs)
-    assert result.get_score() == scores[mteb.get_task(task).metadata.main_score]
-    (loaded,) = mteb.ResultCache(tmp_path / "out").load_results(tasks=[task]).model_results
-    assert loaded.model_name == Path(exported[0]).parts[-3].replace("__", "/")
     if not lists:  # the query d07 has the vector of the document d07
         assert ours(tmp_path, made["corpus"], system, drop_identical_id=kept) != close(theirs)
 
@@ -216,7 +198,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, options: str, said: str) -
     assert said in one_line_error(mdcr(tmp_path, *command))
 
 
-def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: Path) -> None:
+def test_predictions_of_mteb_are_audited_as_runs_of_their_model(tmp_path: Path) -> None:
     import mteb
 
     folder = write_task(tmp_path / "data" / "SCIDOCS", drawn())
@@ -229,19 +211,8 @@ def test_predictions_of_mteb_are_audited_with_the_qrels_of_their_task(tmp_path: 
         predictions = tmp_path / "predictions" / name
         theirs[name] = by_mteb("SCIDOCS", folder, encoder, prediction_folder=predictions)["ndcg@10"]
     command = ["audit", str(tmp_path / "predictions"), "--metric", "ndcg@10"]
-    assert "Give --qrels=FOLDER with the data sets" in one_line_error(mdcr(tmp_path, *command))
-    board = mdcr_json(tmp_path, *command, "--qrels", str(tmp_path / "data"))["tables"]["board"]
+    assert "Give --qrels=FILE" in one_line_error(mdcr(tmp_path, *command))
+    judged = pl.read_parquet(folder / "default" / "*.parquet")
+    judged.write_csv(tmp_path / "qrels.tsv", separator="\t")
+    board = mdcr_json(tmp_path, *command, "--qrels", str(tmp_path / "qrels.tsv"))["tables"]["board"]
     assert {row["system"]: row["mean"] for row in board} == close(theirs)
-
-
-@pytest.mark.parametrize("task", ["ArguAna", "SciDocsRR"])
-def test_mteb_runs_an_exported_pool_as_we_do(tmp_path: Path, task: str) -> None:
-    """With what a query's ranking leaves out: its own document, or all that is not on its list."""
-    write_task(tmp_path / "data", drawn(lists=task == "SciDocsRR"))
-    vectors = write_vectors(tmp_path)
-    mdcr_json(tmp_path, "corpus", "--source", "mteb", "--task", task, "--input", str(tmp_path / "data"))
-    command = ["export", "pool", "--corpus", task.lower(), "--format", "mteb", "--output", str(tmp_path / "out")]
-    _, tasks = mdcr_json(tmp_path, *command)["exported"]
-    (exported,) = runpy.run_path(tasks)["tasks"]()
-    system = f"vectors:{tmp_path}/documents.parquet:queries={tmp_path}/queries.parquet,distance=cosine"
-    assert ours(tmp_path, task.lower(), system) == close(scored_by_mteb(exported, encoder_of(vectors)))
