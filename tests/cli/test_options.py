@@ -125,7 +125,6 @@ DRY = {
     "reproduce": "csfcube --input nowhere",
     "report": None,
     "train": None,
-    "fetch": None,
     "export": None,
 }
 """Words of each command that has a dry run; None: its own tests try it."""

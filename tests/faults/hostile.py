@@ -215,14 +215,6 @@ RECORDS: dict[str, tuple[bytes, dict[str, int]]] = {
 
 _TERMINAL = "\x1b[31m\x00\u202e"
 
-# Commands with an address, and what the refusal has to say; no later attempt is waited for.
-ADDRESSES: list[tuple[str, str]] = [
-    ("fetch s2ag --endpoint http://user:secret@no-such-host.invalid", "cannot be reached: ConnectError"),
-    ("fetch s2ag --endpoint ftp://user:secret@host", "cannot be reached"),
-    (f"fetch s2ag --endpoint http://{'a' * 70}", "cannot be reached"),
-    ("fetch s2ag --endpoint http://a..b", "cannot be reached"),
-]
-
 # Runs by name and content, and what the refusal has to say.
 RUNS: dict[str, tuple[bytes, str]] = {
     "underscore.run": (b"q Q0 d 1 1_0 x\n", "underscore.run:1"),

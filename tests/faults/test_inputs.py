@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import Result, flags, mdcr, mdcr_json, one_line_error
-from tests.faults.hostile import ADDRESSES, BENCHMARKS, RUNS, Input, inputs, shown
+from tests.faults.hostile import BENCHMARKS, RUNS, Input, inputs, shown
 from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
@@ -74,16 +74,6 @@ def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Ta
         path for path in before if path.parts[-3] != "pools"
     ]
     assert not leftovers(tiny)
-    tally.count("refused")
-
-
-@pytest.mark.parametrize(("words", "said"), ADDRESSES)
-def test_an_address_is_refused_at_once(words: str, said: str, tmp_path: Path, tally: Tally) -> None:
-    tally.count("tried")
-    result = mdcr(tmp_path, *flags(words))
-    refused(result, said)
-    assert "secret" not in result.stderr
-    assert "attempt" not in result.stderr
     tally.count("refused")
 
 
