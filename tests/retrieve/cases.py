@@ -51,10 +51,9 @@ def search(
     metric: Metric,
     depth: int,
     excluded: Exclusions,
-    start: Ranking | None = None,
     **how: Any,
 ) -> Ranking:
-    return exact.search(queries, blocks, excluded, metric=metric, depth=depth, resources=resources(**how), start=start)
+    return exact.search(queries, blocks, excluded, metric=metric, depth=depth, resources=resources(**how))
 
 
 def resources(**how: Any) -> Resources:
