@@ -116,7 +116,7 @@ def test_of_scores() -> None:
         refused(plot, {"frame": SCORES}, {"frame": NO_FRAME, "measure": NO_MEASURES, "seed": ["x", 2.5]})
     refused(mdcr.Draws, {}, {
         "seed": ["x", 2.5, "\ud800"], "resamples": ["x", -1, 2.5], "level": NO_NUMBER, "permutations": NO_COUNT,
-        "alpha": NO_NUMBER, "margin": ["x", 0, 100, NAN], "resample": NO_NAME,
+        "alpha": NO_NUMBER, "resample": NO_NAME,
     })  # fmt: skip
 
 

@@ -212,7 +212,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare systems on the same pools, and show where two differ",
         "results:compare",
         (
-            _own(some(DISPLAY, "margin resample") | some(VARIOUS, "most output")),
+            _own(some(DISPLAY, "resample") | some(VARIOUS, "most output")),
             _CHOSEN._replace(settings=some(_OF_CHOICE, but="systems")),
             _own({"model": dataclasses.replace(SYSTEMS["model"], help="the systems with commas, as make passes them")}),
         ),

@@ -69,8 +69,7 @@ def write_report(options: argparse.Namespace) -> None:
     root, choice = read.runner(options).root, choice_of(options)
     runs = choose(stored(root), root, **choice)
     reports = reports_of(runs, options)
-    margin = None if options.margin is None else f"{options.margin:g}"
-    display = {"against": options.baseline, "margin": margin, "resample": options.resample}
+    display = {"against": options.baseline, "resample": options.resample}
     suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, suffixes).values()]
@@ -132,8 +131,7 @@ def reports_of(runs: pl.DataFrame, options: argparse.Namespace, scores: pl.DataF
 
 def draws_of(options: argparse.Namespace) -> Draws:
     """Return the settings of intervals and tests."""
-    margin, resample = (getattr(options, name, None) for name in ("margin", "resample"))
-    return Draws(margin=margin, resample=resample or "queries")
+    return Draws(resample=getattr(options, "resample", None) or "queries")
 
 
 def check_display(options: argparse.Namespace) -> None:

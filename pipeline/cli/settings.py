@@ -65,9 +65,6 @@ class Display:
     format: Literal["terminal", "markdown", "csv", "latex"] | None = setting(None, "default: terminal")
     brief: bool = setting(False, "for a paper: what most readers do not need is a comment", goes_with="format=latex")
     baseline: str | None = setting(None, "row to test the others against, by name or label (default: bm25)")
-    margin: float | None = setting(
-        None, "points: test whether systems are equivalent, within this difference of a measure in percent"
-    )
     resample: Literal["queries", "papers", "both"] | None = setting(
         None, "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"
     )

@@ -7,10 +7,9 @@ collection of queries each) are averaged with equal weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +20,8 @@ from pipeline.core.rng import generator
 from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.estimates import queries_needed
 from pipeline.measure.ranks import letters, pairs_and_bounds, ranks, ranks_with_ends
-from pipeline.measure.statistics import RESAMPLES, Floats, benjamini_hochberg, by_unit, holm
+from pipeline.measure.statistics import RESAMPLES, Floats, by_unit
 
-CORRECTIONS: dict[str, Callable[[Floats], Floats]] = {"holm": holm, "bh": benjamini_hochberg}
 ALPHA = 0.05
 
 _FEW = 10
@@ -32,11 +30,10 @@ _FEW = 10
 _NEAR = 0.3
 """Relative distance of a p-value from the level, in logarithms, within which 10,000 patterns may decide otherwise."""
 
-_ROUNDS, _TOLERANCE = 500, 1e-9
+_TOLERANCE = 1e-9
 _ENDS, _VALUES = ("", "_low", "_high"), ("value", "low", "high")
 _TURNED = {"": "", "_low": "_high", "_high": "_low"}
 _DRAWS = Draws(RESAMPLES)
-_LONGEST = 8
 _TRIALS = 500
 """Simulated experiments of a plan."""
 
@@ -58,7 +55,6 @@ class Board:
         mean_ranks: the same for the ranks of systems on each item.
         p_values: corrected p-values of all pairs, float64 ``[systems, systems]``.
         sign: 1 if higher is better, else -1.
-        correction: a key of :data:`CORRECTIONS`.
         bounded: which p-values of pairs are bounds (:func:`pipeline.measure.ranks.all_pairs`), bool
             ``[systems, systems]``; None if none is of drawn patterns.
     """
@@ -71,7 +67,6 @@ class Board:
     mean_ranks: pl.DataFrame
     p_values: Floats
     sign: int
-    correction: str
     bounded: npt.NDArray[np.bool_] | None
 
     @cached_property
@@ -103,7 +98,7 @@ class Board:
     @property
     def least_p(self) -> float:
         """The smallest p-value that a pair can have after the correction, at most 1."""
-        return min(math.ldexp(2.0, -self.units) * (self.pairs if self.correction == "holm" else 1), 1.0)
+        return min(math.ldexp(2.0, -self.units) * self.pairs, 1.0)
 
     def remarks(self) -> Iterator[str]:
         """Yield what limits the verdicts: too few units, bounds in place of p-values, verdicts near the level."""
@@ -174,25 +169,19 @@ class Board:
         return frame[order]
 
 
-def board(
-    values: pl.DataFrame, *, seed: int, missing: Literal["complete", "impute"] = "complete", correction: str = "holm",
-    sign: int = 1,
-) -> Board:  # fmt: skip
+def board(values: pl.DataFrame, *, seed: int, sign: int = 1) -> Board:
     """Return the board of values.
 
     Args:
         values: columns ``system``, ``item``, ``group``, ``unit``, ``value``. Several values of a system and item are
-            samples (repeats), whose mean counts.
+            samples (repeats), whose mean counts. Items that some system lacks are left out.
         seed: the user's seed.
-        missing: ``complete``: items that some system lacks are left out; ``impute``: what a system lacks is the mean of
-            the item plus the system's mean difference from others on what it has.
-        correction: a key of :data:`CORRECTIONS`.
         sign: 1 if higher is better, else -1.
 
     Raises:
         InputError: as :func:`shared`.
     """
-    names, items, matrix, samples = shared(values, missing)
+    names, items, matrix, samples = shared(values)
     by_families = items["unit"].n_unique() < len(items)
     design = Design(row=("system",), group="group", item="item", unit="unit" if by_families else None)
 
@@ -209,9 +198,9 @@ def board(
     groups = items["group"].unique(maintain_order=True).to_list()
     name = str(groups[0]) if len(groups) == 1 else "fields"
     flipped = by_unit({name: weighted}, {name: items["unit"].to_list()})[0][0]
-    pairs, bounded = pairs_and_bounds(flipped, seed=seed, item=name, correct=CORRECTIONS[correction])
+    pairs, bounded = pairs_and_bounds(flipped, seed=seed, item=name)
     against = estimated(matrix, best, (best[0],))
-    return Board(best, items, matrix, samples, against, mean_ranks, pairs, sign, correction, bounded)
+    return Board(best, items, matrix, samples, against, mean_ranks, pairs, sign, bounded)
 
 
 def check_distinct(values: pl.DataFrame) -> None:
@@ -222,7 +211,7 @@ def check_distinct(values: pl.DataFrame) -> None:
         raise InputError(problem, "Keep one of them, or tell repetitions apart by a column sample")
 
 
-def shared(values: pl.DataFrame, missing: str) -> tuple[list[str], pl.DataFrame, Floats, float]:
+def shared(values: pl.DataFrame) -> tuple[list[str], pl.DataFrame, Floats, float]:
     """Return systems and what all have: items, values, and the mean samples of a value (:class:`Board`).
 
     Raises:
@@ -234,8 +223,6 @@ def shared(values: pl.DataFrame, missing: str) -> tuple[list[str], pl.DataFrame,
     names, matrix = table.columns[3:], table[:, 3:].to_numpy().T.astype(np.float64)
     if len(names) < 2:
         raise InputError(f"two systems or more must be compared, got {', '.join(names) or 'none'}", "Give more results")
-    if missing == "impute":
-        matrix = _imputed(matrix, names)
     kept = ~np.isnan(matrix).any(axis=0)
     if kept.sum() < 2:
         what = f"two items or more must have values of all {len(names)} systems, got {kept.sum()} of {len(kept)}"
@@ -247,32 +234,11 @@ def shared(values: pl.DataFrame, missing: str) -> tuple[list[str], pl.DataFrame,
     return names, items, np.ascontiguousarray(matrix[:, kept]), float(cells["samples"].mean())
 
 
-def _imputed(matrix: Floats, names: Sequence[str]) -> Floats:
-    """Return values ``[systems, items]`` with what is missing by an additive fit of systems and items.
-
-    Raises:
-        InputError: the fit does not settle, as some systems share no item with others.
-    """
-    known = ~np.isnan(matrix)
-    if not (known.any(axis=0).all() and known.any(axis=1).all()):
-        raise InputError("every system and item must have a value", f"Leave out one of {', '.join(names)}")
-    of_system, of_item = np.zeros((len(matrix), 1)), np.zeros((1, matrix.shape[1]))
-    for _ in range(_ROUNDS):
-        previous = of_system
-        of_item = np.nanmean(matrix - of_system, axis=0, keepdims=True)
-        of_system = np.nanmean(matrix - of_item, axis=1, keepdims=True)
-        if np.abs(of_system - previous).max() < _TOLERANCE:
-            break
-    else:
-        raise InputError("systems must share enough items for values to be imputed", "Write --missing=complete")
-    return np.where(known, matrix, of_system + of_item)
-
-
 def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
     """Return what shows a mean difference between systems like those of a pilot: of the median and the widest pair.
 
     The level is that of the first step of Holm's correction over all pairs. Simulated experiments draw the pilot's
-    differences, shifted to the mean that is planned for, or to 0.
+    differences, shifted to the mean that is planned for.
 
     Args:
         pilot: the pilot, with values from -1 to 1.
@@ -281,10 +247,8 @@ def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
 
     Returns:
         ``pair``; ``deviation`` of its differences; ``needed``, the items that show the difference with power .8;
-        ``power``, the share of simulated
-        experiments with so many items whose test is significant; ``stopped`` and ``stopped_most``, the median and the
-        90% point of the items after which a sequential test stops; ``false``, the share of sequential tests that stop
-        where there is no difference. The last four are NaN if there are too many items to simulate.
+        ``power``, the share of simulated experiments with so many items whose test is significant; NaN if there are too
+        many items to simulate.
     """
     first, second = np.triu_indices(len(pilot.systems), 1)
     scale = pilot.weights * pilot.values.shape[1]
@@ -296,8 +260,7 @@ def plan(pilot: Board, difference: float, seed: int) -> pl.DataFrame:
         _planned(name, differences[row] - differences[row].mean(), difference, ALPHA / pilot.pairs, seed)
         for name, row in rows.items()
     ]
-    names = ["pair", "deviation", "needed", "power", "stopped", "stopped_most", "false"]
-    return pl.DataFrame(planned, names, orient="row")
+    return pl.DataFrame(planned, ["pair", "deviation", "needed", "power"], orient="row")
 
 
 def _planned(pair: str, centred: Floats, target: float, level: float, seed: int) -> tuple[object, ...]:
@@ -306,46 +269,10 @@ def _planned(pair: str, centred: Floats, target: float, level: float, seed: int)
 
     variance = float(centred.var(ddof=1))
     needed = max(2, math.ceil(queries_needed(variance, target, level)))
-    power, stops, false = 0, [], 0
-    random, longest = generator(seed, "plan", pair), _LONGEST * needed
-    for _ in range(_TRIALS if needed <= _SIMULATED else 0):
-        drawn = random.choice(centred, longest)
-        sample = drawn[:needed] + target
-        spread = sample.std(ddof=1)
-        power += spread == 0 or 2 * stdtr(needed - 1, -abs(sample.mean()) / spread * math.sqrt(needed)) < level
-        for mean in (target, 0.0):
-            low, high = confidence_sequence(np.clip(drawn + mean, -1, 1), level)
-            apart = (low > 0) | (high < 0)
-            if mean:
-                stops.append(int(apart.argmax()) + 1 if apart.any() else math.inf)
-            else:
-                false += bool(apart.any())
-    if not stops:
-        return pair, math.sqrt(variance), needed, *[math.nan] * 4
-    median, most = np.quantile(stops, [0.5, 0.9], method="higher")
-    rates = power / _TRIALS, float(median), float(most), false / _TRIALS
-    return pair, math.sqrt(variance), needed, *rates
-
-
-def confidence_sequence(differences: Floats, alpha: float = ALPHA) -> tuple[Floats, Floats]:
-    """Return intervals of a mean after each item that hold together, whenever one looks, float64 ``[items]`` each.
-
-    The empirical-Bernstein confidence sequence with predictable plug-in (Waudby-Smith & Ramdas 2024, theorem 2), for
-    differences from -1 to 1 in random order.
-
-    Args:
-        differences: differences of two systems in the order of their evaluation, float64 ``[items]``.
-        alpha: probability that any interval misses the mean.
-    """
-    values, count = (np.asarray(differences) + 1) / 2, np.arange(1, len(differences) + 1)
-    means = (0.5 + np.cumsum(values)) / (count + 1)
-    before = np.concatenate([[0.5], means[:-1]])
-    variances = (0.25 + np.cumsum((values - means) ** 2)) / (count + 1)
-    known = np.concatenate([[0.25], variances[:-1]])
-    bets = np.minimum(np.sqrt(2 * np.log(2 / alpha) / (known * count * np.log1p(count))), 0.5)
-    total = np.cumsum(bets)
-    centre = np.cumsum(bets * values) / total
-    spent = np.cumsum(4 * (values - before) ** 2 * (-np.log1p(-bets) - bets) / 4)
-    width = (np.log(2 / alpha) + spent) / total
-    low, high = np.maximum.accumulate(centre - width), np.minimum.accumulate(centre + width)
-    return 2 * low - 1, 2 * high - 1
+    if needed > _SIMULATED:
+        return pair, math.sqrt(variance), needed, math.nan
+    drawn = generator(seed, "plan", pair).choice(centred, (_TRIALS, needed)) + target
+    means, spread = drawn.mean(axis=1), drawn.std(axis=1, ddof=1)
+    with np.errstate(divide="ignore"):
+        p_values = 2 * stdtr(needed - 1, -np.abs(means) / spread * math.sqrt(needed))
+    return pair, math.sqrt(variance), needed, float((p_values < level).mean())

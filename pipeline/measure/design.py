@@ -36,7 +36,6 @@ from pipeline.measure.statistics import (
     Units,
     bootstrap_means,
     confidence_interval,
-    equivalence,
     holm,
     interval_kind,
     mean_of_means,
@@ -94,17 +93,16 @@ ESTIMATE = {
 
 DIFFERENCE = {
     "difference": pl.Float64, "difference_low": pl.Float64, "difference_high": pl.Float64, "p": pl.Float64,
-    "p_adjusted": pl.Float64, "tests": pl.Int64, "permutations": pl.Int64, "p_equivalent": pl.Float64,
-    "effect": pl.Float64, "error": pl.Float64, "detectable": pl.Float64, "wins": pl.Int64, "ties": pl.Int64,
-    "losses": pl.Int64,
+    "p_adjusted": pl.Float64, "tests": pl.Int64, "permutations": pl.Int64, "effect": pl.Float64,
+    "error": pl.Float64, "detectable": pl.Float64, "wins": pl.Int64, "ties": pl.Int64, "losses": pl.Int64,
 }  # fmt: skip
 """Columns of a difference, the row less its baseline; null for rows that are not compared.
 
 ``p`` is of the paired permutation test with so many ``permutations``, ``p_adjusted`` by Holm's correction over the
-``tests`` of the family, ``p_equivalent`` of the test of equivalence within the margin. ``effect`` is
-:func:`pipeline.measure.statistics.standardised_effect`, ``error`` the standard error of the difference, and
-``detectable`` the smallest difference that these items show with power .8 at the level of Holm's first step, null if no
-test of the family can be significant. ``wins`` counts the items on which the row is better.
+``tests`` of the family. ``effect`` is :func:`pipeline.measure.statistics.standardised_effect`, ``error`` the standard
+error of the difference, and ``detectable`` the smallest difference that these items show with power .8 at the level of
+Holm's first step, null if no test of the family can be significant. ``wins`` counts the items on which the row is
+better.
 """
 
 
@@ -360,7 +358,6 @@ def _differences(
     columns = {
         "difference": mean.value, "difference_low": mean.low, "difference_high": mean.high, "p": p_values,
         "p_adjusted": p_values, "tests": tests, "permutations": permutations,
-        "p_equivalent": equivalence(values, draws.margin / 100, units) if draws.margin else None,
         "effect": standardised_effect(values, units), "error": error, "detectable": shown,
         "wins": (gains > _TIE).sum(axis=1), "ties": (np.abs(gains) <= _TIE).sum(axis=1),
         "losses": (gains < -_TIE).sum(axis=1),

@@ -31,7 +31,6 @@ class Draws:
         level: confidence level of intervals, a fraction.
         permutations: sign flips of the test in a small family (:func:`pipeline.measure.permutation.permutations_of`).
         alpha: significance level of marks and of ``detectable``, a fraction.
-        margin: largest negligible difference in points (hundredths of a value), for tests of equivalence; None: none.
         resample: what the bootstrap draws: ``queries`` (items), ``papers`` (repetitions: the samples of a pool), or
             ``both``. Tests are over items.
         tests: number of tests of a family that spans several calls; None: those of this call.
@@ -42,7 +41,6 @@ class Draws:
     level: float = LEVEL
     permutations: int = PERMUTATIONS
     alpha: float = 0.05
-    margin: float | None = None
     resample: Literal["queries", "papers", "both"] = "queries"
     tests: int | None = None
     seed: int | None = None
@@ -54,11 +52,6 @@ class Draws:
         for name, (least, most) in bounds.items():
             if not least < (value := getattr(self, name)) < most:
                 raise InputError(f"{name} must be above {least} and below {most:g}, got {value!r}")
-        if self.margin is not None and not 0 < self.margin < 100:
-            raise InputError(
-                f"--margin must be above 0 and below 100 points, got {self.margin:g}",
-                "Write --margin=1.0, in points",
-            )
 
     def seed_of(self, runs: pl.DataFrame) -> int:
         """Return the seed of the draws for some rankings; 13 where their pools have none."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -49,7 +49,7 @@ def ranks_with_ends(values: Floats, apart: npt.NDArray[np.bool_]) -> Floats:
     return np.stack([ranks(values), 1.0 + (apart & above).sum(axis=1), len(values) - (apart & ~above).sum(axis=1)])
 
 
-def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable[[Floats], Floats] = holm) -> Floats:
+def all_pairs(values: Floats, *, seed: int, item: object = "") -> Floats:
     """Return p-values of pairs by paired permutation with Holm's correction, float64 ``[systems, systems]``.
 
     All pairs share the flips of :func:`pipeline.measure.permutation.pair_p_values`; up to 18 queries, all patterns are
@@ -61,14 +61,11 @@ def all_pairs(values: Floats, *, seed: int, item: object = "", correct: Callable
         values: values of queries, or of units that are flipped together, float64 ``[systems, queries]``.
         seed: the user's seed.
         item: name of the set of queries.
-        correct: the correction, such as :func:`pipeline.measure.statistics.benjamini_hochberg`.
     """
-    return pairs_and_bounds(values, seed=seed, item=item, correct=correct)[0]
+    return pairs_and_bounds(values, seed=seed, item=item)[0]
 
 
-def pairs_and_bounds(
-    values: Floats, *, seed: int, item: object, correct: Callable[[Floats], Floats]
-) -> tuple[Floats, npt.NDArray[np.bool_] | None]:
+def pairs_and_bounds(values: Floats, *, seed: int, item: object) -> tuple[Floats, npt.NDArray[np.bool_] | None]:
     """Return the p-values of :func:`all_pairs`, and which of them are bounds, likewise; None if no pattern is drawn."""
     systems, units = values.shape
     first, second = np.triu_indices(systems, 1)
@@ -82,7 +79,7 @@ def pairs_and_bounds(
         bounded[first[rare], second[rare]] = bounds < p_values[rare]
         p_values[rare] = np.minimum(p_values[rare], bounds)
     adjusted = np.ones((systems, systems))
-    adjusted[first, second] = correct(p_values)
+    adjusted[first, second] = holm(p_values)
     return np.minimum(adjusted, adjusted.T), bounded
 
 

@@ -1,4 +1,4 @@
-"""Uncertainty of means over queries: bootstrap intervals, paired permutation tests, equivalence, Holm's correction.
+"""Uncertainty of means over queries: bootstrap intervals, paired permutation tests, Holm's correction.
 
 All functions are seeded, vectorised over rows of values with the same queries, and independent of the threads.
 """
@@ -149,16 +149,6 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     return adjusted
 
 
-def benjamini_hochberg(p_values: npt.ArrayLike) -> Floats:
-    """Return p-values adjusted by the step-up procedure of Benjamini & Hochberg (1995), float64 ``[n]``.
-
-    It bounds the expected share of false differences among those found, not the chance of any.
-    """
-    from scipy.stats import false_discovery_control
-
-    return np.asarray(false_discovery_control(p_values))
-
-
 class Means(NamedTuple):
     """Means over groups of the rows, their bootstrap intervals, and their resamples ``[rows, resamples]``.
 
@@ -297,47 +287,8 @@ def standard_error(changes: Groups, units: Units | None = None) -> Floats:
 
     With ``units`` it is that of the mean over units, drawn from all groups at once.
     """
-    samples = _samples(changes, units)
+    samples = list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
     if min(values.shape[1] for values in samples) < 2:
         return np.full(len(samples[0]), np.nan)
     variances = [values.var(axis=1, ddof=1) / values.shape[1] for values in samples]
     return np.asarray(np.sqrt(np.sum(variances, axis=0)) / len(variances))
-
-
-def _samples(changes: Groups, units: Units | None) -> list[Floats]:
-    """Return independent samples of which the mean over groups is the mean: the groups, or the units' influence."""
-    return list(changes.values()) if units is None else [np.mean(_influence(changes, units), axis=0)]
-
-
-def equivalence(changes: Groups, margin: float, units: Units | None = None) -> Floats:
-    """Return p-values of equivalence, that mean differences over groups are within a margin, float64 ``[rows]``.
-
-    Two one-sided t-tests (Schuirmann 1987), with Welch's degrees of freedom for several groups, whose variances may
-    differ. With ``units`` the test is over units, drawn from all groups at once. A group of one query, or a single
-    unit, gives 1.
-
-    Args:
-        changes: values of the first system minus those of the second.
-        margin: the largest irrelevant difference, set before the figures are seen; a fraction.
-        units: units that are drawn together; None: queries.
-
-    Raises:
-        InputError: the margin is not positive.
-    """
-    from scipy.special import stdtr
-
-    if not margin > 0:
-        raise InputError(f"the margin of equivalence must be positive, got {margin:g}", "Give --margin=1.0, in points")
-    means = np.mean([values.mean(axis=1) for values in changes.values()], axis=0)
-    samples = _samples(changes, units)
-    if min(values.shape[1] for values in samples) < 2:
-        return np.ones(len(means))
-    freedom = np.array([[values.shape[1] - 1] for values in samples])
-    variances = np.stack([values.var(axis=1, ddof=1) / values.shape[1] for values in samples])
-    error = np.sqrt(variances.sum(axis=0)) / len(variances)
-    distance = margin - np.abs(means)
-    constant = error == 0
-    squares = np.where(constant, 1.0, (variances**2 / freedom).sum(axis=0))
-    degrees = np.where(constant, 1.0, variances.sum(axis=0) ** 2 / squares)
-    p_values: Floats = stdtr(degrees, -distance / np.where(constant, 1.0, error))
-    return np.where(constant, (distance <= 0).astype(np.float64), p_values)

@@ -32,22 +32,20 @@ BY_SAMPLE = Design(row=("label",), of=("field", "size"), group="field", over="sa
 """Scores of one kind of pools: queries are drawn field by field, and a query's samples are averaged first."""
 
 
-FINDINGS = ("better", "worse", "equivalent", "no difference shown")
-"""Conclusions about a row and its baseline. ``equivalent`` has its own test: a large p-value alone shows nothing."""
+FINDINGS = ("better", "worse", "no difference shown")
+"""Conclusions about a row and its baseline. A large p-value alone shows nothing."""
 
 
 def with_findings(differences: pl.DataFrame, draws: Draws) -> pl.DataFrame:
     """Add the ``finding`` of each tested row, one of :data:`FINDINGS` by the direction of its measure."""
     signs = {name: sign_of(name) for name in differences["measure"].unique()}
     gain = pl.col("difference") * pl.col("measure").replace_strict(signs, return_dtype=pl.Int8)
-    better, worse, equivalent, unknown = map(pl.lit, FINDINGS)
+    better, worse, unknown = map(pl.lit, FINDINGS)
     finding = (
         pl.when(pl.col("p_adjusted").is_null())
         .then(None)
         .when(pl.col("p_adjusted") < draws.alpha)
         .then(pl.when(gain > 0).then(better).otherwise(worse))
-        .when(pl.col("p_equivalent") < draws.alpha)
-        .then(equivalent)
         .otherwise(unknown)
     )
     return differences.with_columns(finding=finding)

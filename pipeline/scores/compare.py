@@ -46,7 +46,6 @@ DIFFERENCES = {
     "tests": pl.Int64,
     **columns(pl.Float64, "effect error detectable"),
     "permutations": pl.Int64,
-    **columns(pl.Float64, "margin p_equivalent"),
     "finding": pl.String,
     **AMONG,
     **columns(pl.Int64, "wins ties losses"),
@@ -54,15 +53,15 @@ DIFFERENCES = {
 """Columns of differences, a row for each field, size and measure, and for the mean over fields (``AVG``) of one size.
 
 ``first`` and ``second`` are labels; ``scope`` is the scope of the pools (:func:`pipeline.scores.caption.scope`).
-Values and differences are fractions, ``margin`` is in points. ``difference`` is the second minus the first; ``low`` and
+Values and differences are fractions. ``difference`` is the second minus the first; ``low`` and
 ``high`` bound its bootstrap interval. ``resample`` names the
 units that are resampled, ``interval`` the kind of interval. ``p_value`` is from the paired permutation test;
 ``p_adjusted`` is corrected by Holm over the ``tests`` of its measure (the mean over fields is tested separately).
 ``effect`` is :func:`pipeline.measure.statistics.standardised_effect`; ``error`` is
 the standard error of the difference, and ``detectable`` the smallest difference that these queries show with power .8
 at the level of Holm's first step (:func:`pipeline.measure.estimates.smallest_shown`). ``permutations`` counts the drawn
-sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``p_equivalent`` is from the test of equivalence
-within the ``margin``, null without one. ``finding`` is one of :data:`pipeline.scores.average.FINDINGS`. Columns of
+sign patterns (:func:`pipeline.measure.permutation.permutations_of`). ``finding`` is one of
+:data:`pipeline.scores.average.FINDINGS`. Columns of
 :data:`pipeline.scores.average.AMONG` are the difference among the candidates with an abstract. ``wins`` counts the
 queries on which the second is better.
 """
@@ -177,10 +176,7 @@ def _table(found: pl.DataFrame, facts: pl.DataFrame, draws: Draws) -> pl.DataFra
     table = table.drop("low", "high")
     renamed = {"queries": "items", "second_value": "value", "p_value": "p"}
     ends = {"low": "difference_low", "high": "difference_high"}
-    settings = {
-        name: pl.lit(value)
-        for name, value in (("level", draws.level), ("resample", draws.resample), ("margin", draws.margin))
-    }
+    settings = {"level": pl.lit(draws.level), "resample": pl.lit(draws.resample)}
     table = table.with_columns(**renamed, **ends, **settings, finding=pl.lit(None))
     return table.sort("set", maintain_order=True).select(*DIFFERENCES).cast(DIFFERENCES)
 

@@ -34,7 +34,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
 
     ``runs`` are the rankings that are compared. The title and the corner name what does not vary, and what does.
     """
-    row, equivalence = differences.row(0, named=True), differences["margin"][0] is not None
+    row = differences.row(0, named=True)
     among = not differences["among_difference"].is_null().all()
     texts: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "pool": pool_of,
@@ -44,7 +44,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
     keys = {"pool": ["field", "size"], "measure": ["measure"], "pair": ["first", "second"]}
     several = [name for name, columns in keys.items() if differences.select(columns).unique().height > 1] or ["measure"]
     values = {} if "pair" in several else {row[name]: f"{name}_value" for name in ("first", "second")}
-    tests = ("effect", "p", *["p, equivalent"] * equivalence, "wins", "ties", "losses", "finding", "detectable")
+    tests = ("effect", "p", "wins", "ties", "losses", "finding", "detectable")
     lines = (
         (
             ", ".join(texts[name](row) for name in several),
@@ -53,7 +53,6 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
             *[points(row[name] for name in ("among_difference", "among_low", "among_high"))] * among,
             "–" if row["effect"] is None else f"{row['effect']:+.2f}",
             f"{row['p_adjusted']:.4f}",
-            *([f"{row['p_equivalent']:.4f}"] if equivalence else ()),
             *(f"{row[name]:,}" for name in ("wins", "ties", "losses")),
             row["finding"],
             "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
@@ -70,7 +69,7 @@ def difference_table(differences: pl.DataFrame, runs: pl.DataFrame) -> Table:
 
 
 def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
-    row, margin = differences.row(0, named=True), differences["margin"][0]
+    row = differences.row(0, named=True)
     several_pairs = differences.select("first", "second").n_unique() > 1
     minus = "" if several_pairs else f", {row['second']} minus {row['first']}"
     winner = "the first named" if several_pairs else row["second"]
@@ -80,15 +79,12 @@ def _notes(differences: pl.DataFrame) -> tuple[str, ...]:
     family = "pairs and pools" if several_pairs else "pools"
     corrected = f", Holm's correction over {tests} {family}" if tests > 1 else ""
     averages = "; the mean over fields is tested apart" if tests > 1 and AVERAGE in differences["field"] else ""
-    notes = [
+    return (
         f"Percent; differences in points{minus}. {brackets}. Effect: mean difference over the standard deviation "
         f"of the differences. p: paired permutation test{corrected}{averages}. wins: queries on which {winner} is "
         f"better. detectable: smallest true difference they reveal with power {POWER:g} at the corrected level.",
         *_bound(differences),
-    ]
-    if margin is not None:
-        notes.append(f"p, equivalent: two one-sided t-tests with margin {margin:g} (points).")
-    return tuple(notes)
+    )
 
 
 def _bound(differences: pl.DataFrame) -> Iterator[str]:

@@ -57,21 +57,20 @@ def findings(summary: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, ...]:
 
 def _tested(tested: pl.DataFrame) -> Iterator[str]:
     """Yield the sentence on the differences of some rows from their baseline, by what the paired test shows."""
-    better, worse, equivalent, unknown = FINDINGS
+    better, worse, unknown = FINDINGS
     texts = dict[str, list[str]]()
     for row in tested.iter_rows(named=True):
         finding, low, high = (row[name] for name in ("finding", "difference_low", "difference_high"))
         details = [points((row["difference"], low, high)), f"p {row['p_adjusted']:.2g}"]
-        if finding != equivalent and low is not None and (low > 0 or high < 0) != (finding != unknown):
+        if low is not None and (low > 0 or high < 0) != (finding != unknown):
             details.append("test and interval disagree")
         if finding == unknown and row["detectable"] is not None:
             details.append(f"detectable {100 * row['detectable']:.1f}")
         texts.setdefault(finding, []).append(f"{row['label']} ({', '.join(details)})")
     if not texts:
         return
-    base, margin = tested["baseline"][0], tested["margin"][0]
+    base = tested["baseline"][0]
     words = {better: f"better than {base}", worse: f"worse than {base}"}
-    words |= {equivalent: f"equivalent to {base} within {margin or 0:g} points"}
     words |= {unknown: f"no difference from {base} is shown for"}
     shown = (f"{words[name]}: {_listed(texts[name])}" for name in FINDINGS if name in texts)
     yield f"By the paired test, in points, {'; '.join(shown)}."

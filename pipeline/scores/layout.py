@@ -109,6 +109,4 @@ def _combinations(table: pl.DataFrame, *names: str) -> list[tuple[Any, ...]]:
 
 def cell_of(row: Mapping[str, Any]) -> Cell:
     """Return a row of a summary as a cell."""
-    equivalent = row["p_equivalent"] is not None and row["p_equivalent"] < row["alpha"]
-    marks = "†" * row["marked"] + "≈" * equivalent
-    return Cell(row["value"], row["low"], row["high"], row["deviation"], row["best"], marks)
+    return Cell(row["value"], row["low"], row["high"], row["deviation"], row["best"], "†" * row["marked"])

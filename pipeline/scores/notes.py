@@ -86,17 +86,14 @@ def _significance(table: pl.DataFrame, runs: pl.DataFrame) -> str:
     tests = 1 if of_pools.is_empty() else of_pools["tests"].max()
     correction = f" and Holm's correction over {counted(tests, 'pool')}" if tests > 1 else ""
     base = bases[0] if len(bases) == 1 else f"the baseline of its depth ({', '.join(bases)})"
-    alpha, margin = table["alpha"][0], table["margin"][0]
     parts = [
         f"† differs from {base}: paired permutation test over "
         f"queries ({patterns_text(tested['queries'], tested['permutations'].max(), table['bootstrap_seed'][0])})"
         f"{correction}, "
-        f"p < {alpha:g}."
+        f"p < {table['alpha'][0]:g}."
     ]
     if not tested.filter(macro).is_empty():
         parts.append("The mean over fields is tested separately; fields weigh equally.")
-    if margin is not None:
-        parts.append(f"≈ equivalent to {base}: two one-sided t-tests with margin {margin:g} (points), p < {alpha:g}.")
     return " ".join([*parts, untested_note] if untested else parts)
 
 

@@ -143,14 +143,13 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "†": r"\textsuperscript{\dag}",
     "±": r"$\pm$",
-    "≈": r"\textsuperscript{$\approx$}",
     "–": "--",
 }
 
 
 def _latex(table: Table, *, brief: bool) -> str:
     """Return a table with its notes; ``brief``: those that explain marks, the others are comments above it."""
-    shown = [note for note in table.notes if not brief or note.startswith(("Percent", "†", "≈"))]
+    shown = [note for note in table.notes if not brief or note.startswith(("Percent", "†"))]
     kind = "table" if brief and len(table.columns) <= _NARROW else "table*"
     lines = ["% needs the packages booktabs and xcolor", *(f"% {note}" for note in table.notes if note not in shown)]
     lines += [rf"\begin{{{kind}}}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]

@@ -55,7 +55,7 @@ SUMMARY = {
     "interval": pl.String,
     **columns(pl.Float64, "difference difference_low difference_high p_value p_adjusted"),
     "tests": pl.Int64,
-    **columns(pl.Float64, "margin p_equivalent detectable"),
+    "detectable": pl.Float64,
     "finding": pl.String,
     **AMONG,
     "baseline": pl.String,
@@ -75,12 +75,11 @@ sizes) or ``fields``. ``requested_baseline`` is the one asked for, null without 
 are ``marked``. ``field`` may be :data:`AVERAGE`; ``size`` is null for an average over pools of different sizes.
 ``value`` is the mean over ``samples`` of the mean over queries, a fraction, ``deviation`` the standard deviation over
 samples (null for one).
-``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample``, ``margin`` and others are
+``low`` and ``high`` bound the bootstrap interval, ``interval`` is its kind; ``resample`` and others are
 those of :class:`pipeline.measure.design.Draws`. ``difference`` is that to the ``baseline`` with its interval, and
 ``finding`` one of :data:`pipeline.scores.average.FINDINGS`, by the corrected test. ``p_value`` is from the paired
-permutation test, ``p_adjusted`` corrected over the ``tests`` of one system and measure in a table, ``p_equivalent``
-from the test of equivalence within the ``margin``, if one is set, and ``detectable`` the smallest difference that the
-queries show (:data:`pipeline.measure.design.DIFFERENCE`).
+permutation test, ``p_adjusted`` corrected over the ``tests`` of one system and measure in a table, and
+``detectable`` the smallest difference that the queries show (:data:`pipeline.measure.design.DIFFERENCE`).
 ``trained_on`` is the training data of the encoders, such as ``citations to 2021``. ``best`` marks the best system of
 one depth on one pool. Columns that differ between the rankings of a figure are null.
 """
@@ -275,7 +274,7 @@ def _frame(figures: pl.DataFrame, runs: pl.DataFrame, draws: Draws) -> pl.DataFr
             "pool": row["pools"][0] if len(row["pools"]) == 1 else None,
             "sample": samples[0] if len(samples) == 1 and row["field"] != AVERAGE else None,
             "samples": samples, "level": draws.level, "alpha": draws.alpha,
-            "margin": draws.margin, "best": False, "marked": False,
+            "best": False, "marked": False,
             "queries_without_results": sum(run["queries_without_results"] for run in rankings),
             "positives_not_in_collection": sum(run["positives_not_in_collection"] for run in rankings),
             **{name: of[0] if all(value == of[0] for value in of) else None for name, of in shared.items()},

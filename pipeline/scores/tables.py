@@ -42,7 +42,7 @@ class Cell:
         high: upper end.
         deviation: standard deviation over samples.
         best: whether it is the best among those compared.
-        marks: results of tests: ``†`` differs from the baseline, ``≈`` is equivalent within the margin.
+        marks: results of tests: ``†`` differs from the baseline.
         published: the corresponding figure of a paper.
         form: how it is written; figures of tests and papers are fractions.
     """

@@ -49,7 +49,6 @@ SHOWS = {
     "measures": ("recall@2,map", "R@2", "NDCG"),
     "baseline": ("lsa", "differs from lsa", "differs from bm25"),
     "format": ("markdown", "| system |", "----"),
-    "margin": ("2.5", "equivalent", None),
 }
 """A value of every option that shows, what it adds to a table, and what it removes."""
 

@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 
 from pipeline.core.errors import InputError
-from pipeline.measure.board import ALPHA, Board, board, confidence_sequence, plan
+from pipeline.measure.board import ALPHA, Board, board, plan
 from pipeline.measure.permutation import pair_p_values, tail_bound
 from pipeline.measure.ranks import all_pairs
-from pipeline.measure.statistics import benjamini_hochberg, holm
 
 
 def tall(values: np.ndarray, groups: list[str] | None = None, units: list[str] | None = None) -> pl.DataFrame:
@@ -69,13 +68,7 @@ def test_up_to_18_units_the_pairs_of_a_large_board_are_exact() -> None:
     assert f"{others.bounded.sum():,} of 1,035 p-values are Chernoff bounds" in said
 
 
-def test_benjamini_hochberg() -> None:
-    p_values = np.array([0.01, 0.04, 0.03, 0.5])
-    assert benjamini_hochberg(p_values) == pytest.approx([0.04, 4 / 3 * 0.04, 4 / 3 * 0.04, 0.5])
-    assert (benjamini_hochberg(p_values) <= holm(p_values) + 1e-12).all()
-
-
-def test_means_weigh_groups_alike_and_imputation_is_exact_for_additive_values() -> None:
+def test_means_weigh_groups_alike_and_items_that_some_lack_are_left_out() -> None:
     values = np.add.outer([0.5, 0.3, 0.1], np.linspace(0, 0.4, 9))
     made = board(tall(values, groups=["a"] * 3 + ["b"] * 6), seed=13)
     expected = [(row[:3].mean() + row[3:].mean()) / 2 for row in values]
@@ -83,8 +76,6 @@ def test_means_weigh_groups_alike_and_imputation_is_exact_for_additive_values() 
     holed = values.copy()
     holed[0, 2] = holed[2, 5] = np.nan
     assert len(board(tall(holed), seed=13).items) == 7
-    imputed = board(tall(holed), seed=13, missing="impute")
-    assert imputed.values == pytest.approx(values)
 
 
 def test_what_the_first_place_hangs_on() -> None:
@@ -131,28 +122,12 @@ def test_rank_intervals_hold_together_in_simulated_boards() -> None:
     assert false <= 0.1
 
 
-def test_confidence_sequence_holds_at_all_items_together() -> None:
-    random = np.random.default_rng(11)
-    missed = 0
-    for _ in range(200):
-        low, high = confidence_sequence(random.choice([-1.0, 0.0, 0.4], 400, p=[0.1, 0.65, 0.25]), 0.1)
-        missed += bool(((low > 0) | (high < 0)).any())
-        assert (np.diff(low) >= 0).all()
-        assert (np.diff(high) <= 0).all()
-    assert missed <= 20
-    low, _ = confidence_sequence(np.full(400, 0.5))
-    assert low[-1] > 0.4
-
-
 def test_a_plan_needs_the_items_that_its_simulation_shows() -> None:
     random = np.random.default_rng(17)
     pilot = board(tall(np.clip(random.normal(0.5, 0.1, (3, 60)), 0, 1)), seed=13)
     for planned in plan(pilot, 0.03, 13).rows(named=True):
         assert 0.7 <= planned["power"] <= 0.9
-        assert planned["false"] <= 0.05
-        assert planned["stopped"] <= planned["stopped_most"]
         assert planned["needed"] == pytest.approx((planned["deviation"] / 0.03) ** 2 * 10.5, rel=0.15)
-    assert math.isfinite(plan(pilot, 0.1, 13)["stopped"][0])
 
 
 def test_a_plan_that_cannot_be_simulated_says_what_it_needs() -> None:

@@ -13,7 +13,6 @@ from pipeline.measure.estimates import (
 )
 from pipeline.measure.permutation import paired_permutation
 from pipeline.measure.statistics import simultaneous
-from tests.measure.test_differences import average_precision_gaps
 
 FIELDS = (100, 200, 45, 110)
 
@@ -28,6 +27,13 @@ def spread_fields(replicates: int, scales: tuple[float, ...], shifts: np.ndarray
 
 def covered(intervals: list[tuple[float, float, float]], truth: float) -> float:
     return float(np.mean([low <= truth <= high for _, low, high in intervals]))
+
+
+def average_precision_gaps(replicates: int, queries: int, shift: float, seed: int) -> np.ndarray:
+    """Differences of two systems of like quality: skewed, and zero for a third of the queries."""
+    random = np.random.default_rng(seed)
+    gaps = random.beta(0.5, 3.0, (replicates, queries)) - random.beta(0.5, 3.0, (replicates, queries))
+    return np.where(random.random((replicates, queries)) < 1 / 3, 0.0, gaps) + shift
 
 
 @pytest.mark.parametrize(

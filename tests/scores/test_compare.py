@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +102,7 @@ def test_findings_are_tested() -> None:
     }
     fields = ("Art", "Physics")
     scores = pl.concat(scored(name, {"map": v.tolist()}, field=f) for f in fields for name, v in systems.items())
-    draws = Draws(seed=3, resamples=200, permutations=999, margin=1.0)
+    draws = Draws(seed=3, resamples=200, permutations=999)
     findings = {}
     for name in ("better", "same", "noisy"):
         found = compare(scores, "a", name, draws=draws)
@@ -113,10 +112,9 @@ def test_findings_are_tested() -> None:
         assert average["difference"] == pytest.approx(found["difference"][:2].mean())
         assert (average["scope"], average["queries"], len(average["pools"])) == ("mean over fields", 200, 2)
         findings[name] = set(found["finding"])
-    assert findings == {"better": {"better"}, "same": {"equivalent"}, "noisy": {"no difference shown"}}
+    assert findings == {"better": {"better"}, "same": {"no difference shown"}, "noisy": {"no difference shown"}}
     turned = compare(scores, "better", "a", draws=draws)
     assert set(turned["finding"]) == {"worse"}
-    assert compare(scores, "a", "same", draws=Draws(seed=3, resamples=200))["p_equivalent"].null_count() == 3
 
 
 def text_of(root: Path, differences: pl.DataFrame) -> str:
@@ -142,24 +140,6 @@ def test_tests_that_cannot_be_significant_are_said() -> None:
     scores = pl.concat(scored(name, {"map": v}) for name, v in {"a": [0.1, 0.2, 0.3], "b": [0.4, 0.6, 0.7]}.items())
     table = difference_table(compare(scores, "a", "b"), load_runs(scores))
     assert "3 queries cannot show a difference: their smallest p-value is 0.25" in table.notes[1]
-
-
-def test_the_margin_is_typed(tmp_path: Path, pools: list[Artifact], capsys: pytest.CaptureFixture[str]) -> None:
-    def printed(*words: str, code: int = 0) -> str:
-        assert main([*words, "--root", str(tmp_path)]) == code
-        out, error = capsys.readouterr()
-        return out if code == 0 else error
-
-    usual = replace(PROTOCOL, margin=2.5)
-    assert printed("compare", "bm25", "lsa", "--margin", "2.5").startswith(
-        text_of(tmp_path, compared(tmp_path, draws=usual, measures=["map"]))
-    )
-    shown = printed("show", "--margin", "2.5", "--baseline", "bm25", "--json")
-    assert {row["margin"] for row in json.loads(shown)["rows"]} == {2.5}
-    refused = printed("show", "--margin", "100", code=2)
-    assert "got 100. Write --margin=1.0, in points" in refused
-    report = json.loads(printed("report", "--margin", "2.5", "--format", "csv", "--json"))
-    assert report["reports"][0].endswith("_margin-2.5")
 
 
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:

@@ -81,12 +81,6 @@ def test_where_test_and_interval_disagree_it_says_so() -> None:
     assert re.search(r"no difference from bm25 is shown for: same \(.*, test and interval disagree", sentences[1])
 
 
-def test_equivalent_within_the_margin_is_not_called_no_difference() -> None:
-    sentences = found(frame(), draws=Draws(seed=5, resamples=300, permutations=2000, margin=3.0))
-    assert "equivalent to bm25 within 3 points: same (" in sentences[1]
-    assert "no difference" not in sentences[1]
-
-
 def test_fields_count_one_by_one_and_in_their_mean() -> None:
     scores = pl.concat([frame(field="Art"), frame(field="Biology").filter(pl.col("label") != "down")])
     sentences = found(scores)

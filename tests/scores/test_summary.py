@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -175,26 +173,6 @@ def test_the_mean_over_fields_is_tested_apart() -> None:
     assert {system: row["p_value"] for system, row in rows.items()} == raw
     assert {system: row["p_adjusted"] for system, row in rows.items()} == raw
     assert (figure(summary, "b", "Art", 10, "map")["tests"], rows["b"]["tests"]) == (3, 1)
-
-
-def test_equivalence_is_marked_within_the_margin_that_was_set() -> None:
-    random = np.random.default_rng(1)
-    base = random.random(200)
-    scores = [
-        scored("base", {"map": base.tolist()}),
-        scored("near", {"map": (base + 0.001 * random.random(200)).tolist()}),
-    ]
-    scores.append(scored("far", {"map": (base + random.normal(0, 0.3, 200)).tolist()}))
-    many = pl.concat(scores)
-    without, within = (summarise(many, baseline="base", draws=replace(DRAWS, margin=m)) for m in (None, 1.0))
-    assert without["p_equivalent"].null_count() == 3
-    equivalent = dict(within.select("label", pl.col("p_equivalent") < 0.05).iter_rows())
-    assert equivalent == {"base": None, "far": False, "near": True}
-    (table,) = tables_of(many, within)
-    assert {line.label: line.values[0].marks for line in table.lines} == {"base": "", "far": "", "near": "†≈"}
-    assert "≈ equivalent to base: two one-sided t-tests with margin 1 (points), p < 0.05." in " ".join(table.notes)
-    with pytest.raises(InputError, match="margin must be above 0"):
-        replace(DRAWS, margin=0.0)
 
 
 def test_systems_on_other_samples_are_not_tested() -> None:

@@ -57,7 +57,7 @@ def test_board_of_a_table(results: Path, tmp_path: Path) -> None:
 def test_percent_equals_fractions_and_lower_may_be_better(results: Path, tmp_path: Path) -> None:
     percent = tmp_path / "percent.csv"
     pl.read_csv(results).with_columns(pl.col("value") * 100).write_csv(percent)
-    usual, other = (audit(tmp_path, str(path), "--missing", "impute")["board"] for path in (results, percent))
+    usual, other = (audit(tmp_path, str(path))["board"] for path in (results, percent))
     assert [row["mean"] for row in other] == pytest.approx([row["mean"] for row in usual])
     lower = audit(tmp_path, str(results), "--lower-is-better", "--items", "t3*")["board"]
     assert [lower[0]["system"], lower[-1]["system"]] == ["s3", "s0"]
@@ -105,8 +105,7 @@ def test_a_plan(results: Path, tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["--systems", "nobody"], "no system is called 'nobody'"),
-        (["--missing", "zero"], "missing must be"),
-        (["--correction", "none"], "correction must be holm or bh"),
+        (["--scale", "none"], "scale must be auto, fraction"),
         (["--systems", "s0"], "two systems or more must be compared, got s0"),
     ],
 )

@@ -24,10 +24,6 @@ class Recipe:
         "auto", "of the values: auto, fraction, percent or points (neither), for tables that leave it open"
     )
     family: Literal["auto", "none"] = setting("auto", "tasks that are resampled together: auto or none")
-    missing: Literal["complete", "impute"] = setting(
-        "complete", "items that a system lacks: complete leaves them out, impute fits them"
-    )
-    correction: Literal["holm", "bh"] = setting("holm", "holm, or bh for exploring")
     coverage: float = setting(0.0, "least share of the items that a system must have")
     plan: float = setting(0.0, "difference in points that a planned evaluation must show (default: no plan)")
     seed: int = setting(13, "random seed")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,6 @@ _READ_AS = {
     PERCENT: "Percent, as the values were read",
     POINTS: "As in the files, neither fractions nor percent",
 }
-_MISSING = {"complete": "only items that all systems have count.", "impute": "they have an additive fit of both."}
-_CORRECTED = {
-    "holm": "Holm's correction",
-    "bh": "Benjamini & Hochberg's correction for exploring (intervals of ranks do not hold together)",
-}
 
 
 @kit.study("audit", "error bars for results of any tool: ranks, differences, what would settle them", Recipe)
@@ -49,11 +43,11 @@ def audit(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     except InputError as error:
         remedies = [*itertools.islice(_remedies(found.values, recipe, memory), _REMEDIES)]
         raise InputError(error.what, f"Write {', or '.join(remedies)}" if remedies else error.remedy) from None
-    made = kit.board(values, seed=recipe.seed, missing=recipe.missing, correction=recipe.correction, sign=sign)
+    made = kit.board(values, seed=recipe.seed, sign=sign)
     standing, cells = made.standing(), values.select("system", "group", "item").unique(maintain_order=True)
     factor = 1 if scale == POINTS else 100
     doubts = _doubts(made, found, values) if sign > 0 else ()
-    notes = [*doubts, *_notes(made, found, cells, metric, scale, recipe), *made.remarks()]
+    notes = [*doubts, *_notes(made, found, cells, metric, scale), *made.remarks()]
     tables = [_standing(standing, notes, factor), *_of_items(made, factor)]
     if recipe.plan and scale == POINTS:
         raise InputError("--plan must be of values with a range, fractions or percent, got others", "Leave it out")
@@ -85,7 +79,7 @@ def _settled(found: kit.Found, recipe: Recipe) -> tuple[pl.DataFrame, str, str, 
     sign = _sign(chosen, metric, lower=recipe.lower_is_better)
     chosen, scale = _scaled(chosen, recipe.scale)
     values = _levelled(chosen, recipe.family)
-    kit.shared(values, recipe.missing)
+    kit.shared(values)
     return values, metric, scale, sign
 
 
@@ -229,7 +223,7 @@ def _standing(frame: pl.DataFrame, notes: Sequence[str], factor: int) -> kit.Tab
 
 
 def _notes(
-    made: kit.Board, found: kit.Found, cells: pl.DataFrame, metric: str, scale: str, recipe: Recipe
+    made: kit.Board, found: kit.Found, cells: pl.DataFrame, metric: str, scale: str
 ) -> Iterator[str]:  # fmt: skip
     """Yield what was read, what the items are, and what the columns say."""
     kinds = ", ".join(f"{kind} ({count:,})" for kind, count in found.kinds.items())
@@ -240,14 +234,14 @@ def _notes(
     units = f"in {made.units} families, each resampled and flipped as one" if made.units < items else "each resampled"
     samples = f" A value is the mean of {made.samples:.3g} samples." if made.samples > 1 else ""
     whole = cells["system"].n_unique() * cells.select("group", "item").n_unique()
-    lacking = f" {whole - len(cells):,} of {whole:,} values are missing: {_MISSING[recipe.missing]}"
+    lacking = f" {whole - len(cells):,} of {whole:,} values are missing: only items that all systems have count."
     names = made.items.select(_named()).to_series().to_list()
     named = f" Items: {', '.join(names)}." if items <= _SHOWN else ""
     yield f"{items:,} items{of_groups}, {units}.{samples}{lacking if whole > len(cells) else ''}{named}"
     yield (
         f"{_READ_AS[scale]} [95% interval]. Rank: its interval leaves out the places of significantly better and worse "
         f"systems. Systems that share a letter do not differ significantly: paired permutation tests of all "
-        f"{made.pairs:,} pairs, {_CORRECTED[recipe.correction]}, p < {kit.ALPHA:g}. Mean rank and Borda (percent of "
+        f"{made.pairs:,} pairs, Holm's correction, p < {kit.ALPHA:g}. Mean rank and Borda (percent of "
         "the other systems that it is above) are over items. Items that decide: the fewest without which the system is "
         "level with the first. Items needed: as many as show the difference with power .8 at the level of the first "
         "step of Holm's correction, if they are like these; not tested."
@@ -302,24 +296,16 @@ def _of_items(made: kit.Board, factor: int) -> Iterator[kit.Table]:
 
 
 def _planned(made: kit.Board, recipe: Recipe) -> kit.Table:
-    """Return what shows the difference of ``plan``, at once or by looking after every item."""
+    """Return what shows the difference of ``plan``."""
     frame = kit.plan(made, recipe.plan / 100, recipe.seed).fill_nan(None)
     level = f"{kit.ALPHA / made.pairs:.2g}"
     notes = [
         f"To show a difference of {recipe.plan:g} points between systems like these, each of {made.pairs:,} pairs at "
-        f"the level {level}, the first step of Holm's correction. Needed: for a paired test with power .8. Stops: of a "
-        "test that looks after every item and stops when its confidence sequence (Waudby-Smith & Ramdas 2024) leaves "
-        f"out 0; it errs in at most {level} of experiments, whenever one looks. 500 simulated experiments draw the "
-        "differences of these items, shifted to the planned difference, or to 0 for false stops."
+        f"the level {level}, the first step of Holm's correction. Needed: for a paired test with power .8. 500 "
+        "simulated experiments draw the differences of these items, shifted to the planned difference."
     ]
 
-    def after(name: str) -> Callable[[kit.Row], str | None]:
-        return lambda row: None if row[name] is None else f"{row[name]:,.0f}" if math.isfinite(row[name]) else "later"
-
-    share = {name: kit.figure(name, None, None) for name in ("sd", "power", "false")}
-    shown: kit.Columns = {
-        "sd of differences": share["sd"], "items needed": "{needed:,}", "simulated power": share["power"],
-        "stops after": after("stopped"), "90% stop after": after("stopped_most"), "false stops": share["false"],
-    }  # fmt: skip
+    sd, power = (kit.figure(name, None, None) for name in ("sd", "power"))
+    shown: kit.Columns = {"sd of differences": sd, "items needed": "{needed:,}", "simulated power": power}
     rows = frame.rename({"deviation": "sd"})  # a column "deviation" is shown with any figure
     return kit.table("plan", "What shows a difference", frame, "{pair}", shown, notes, rows=rows)
