@@ -35,8 +35,8 @@ from pipeline.train.recipe import DRAW
 Settings = Mapping[str, Setting]
 
 
-_ALL = "memory workers device repair dry_run verbose json"
-_ON_CPU = "memory workers repair dry_run verbose json"
+_ALL = "memory workers device repair dry_run json"
+_ON_CPU = "memory workers repair dry_run json"
 
 
 def word(name: str, kind: Any, help_text: str = "", *, required: bool = True, metavar: str = "") -> Setting:
@@ -310,7 +310,7 @@ COMMANDS: Mapping[str, Command] = {
     "demo": Command(
         "run the whole pipeline on the papers it brings (medicine, psychology)",
         "demo:demo",
-        running="memory workers device verbose",
+        running="memory workers device",
     ),
     "doctor": Command("report what this machine has, and what is missing", "doctor:doctor", running="json"),
     "gc": Command(

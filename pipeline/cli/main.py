@@ -78,7 +78,6 @@ def _run(words: list[str]) -> None:
     from pipeline.core.files import disk_errors
 
     progress.set_quiet(options.quiet)
-    progress.set_verbose(getattr(options, "verbose", False))
     with disk_errors(options.root):
         if options.root.exists() and not options.root.is_dir():
             raise InputError(f"--root {options.root} is not a folder", "Give the path of a folder")

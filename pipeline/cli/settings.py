@@ -25,7 +25,6 @@ class Running:
     device: str = setting("auto", "auto, cpu, cuda or cuda:N")
     repair: bool = setting(False, "verify what is there and rebuild damaged files")
     dry_run: bool = setting(False, "print what would be made, and make nothing")
-    verbose: bool = setting(False, "print the time of each step, and rates")
     json: bool = setting(False, "print results as JSON")
     quiet: bool = setting(False, "print only errors and what is left out")
 

@@ -83,20 +83,6 @@ ZIP_ERRORS = (OSError, EOFError, RuntimeError, UnicodeDecodeError, struct.error,
 """What :mod:`zipfile` raises for archives that are damaged, encrypted, or of another method."""
 
 
-def open_member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a member of an archive for reading in bounded memory.
-
-    Raises:
-        KeyError: there is no such member.
-        zipfile.BadZipFile: it is damaged, or compressed by bzip2 or LZMA, which decompress into memory without bound.
-    """
-    method = archive.getinfo(name).compress_type
-    if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        known = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "LZMA"}.get(method, f"method {method}")
-        raise zipfile.BadZipFile(f"{name} must be stored or deflated, got {known}")
-    return archive.open(name)
-
-
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file; None if it is missing or not JSON."""
     try:
@@ -191,11 +177,6 @@ def disk_errors(path: Path) -> Iterator[None]:
     except MdcrError:
         raise
     except OSError as error:
-        if error.errno == errno.EFBIG:
-            raise StageError(
-                f"a file at {path} would be larger than this process may write; nothing was published",
-                "Raise the limit (ulimit -f), or choose a file system for larger files",
-            ) from error
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error):
             raise StageError(
                 f"the disk is full at {path} ({free_bytes(path) / 2**30:.1f} GiB free); nothing was published",

@@ -6,16 +6,14 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 _T = TypeVar("_T")
 
 _PLAIN_EVERY = 60.0
-"""Seconds between plain progress lines if standard error is no terminal; a quarter of it in verbose mode."""
+"""Seconds between plain progress lines if standard error is no terminal."""
 
 _quiet = False
-_verbose = False
 _warned: set[str] = set()
 
 
@@ -24,12 +22,6 @@ def set_quiet(quiet: bool) -> None:
     global _quiet
     _quiet = quiet
     _warned.clear()
-
-
-def set_verbose(verbose: bool) -> None:
-    """Show details: the times of steps, and the rates of long ones."""
-    global _verbose
-    _verbose = verbose
 
 
 def quiet() -> bool:
@@ -41,12 +33,6 @@ def say(message: str) -> None:
     """Print one line on standard error; errors of writing are ignored."""
     if not _quiet:
         _print(message)
-
-
-def detail(message: str) -> None:
-    """Print one line in verbose mode."""
-    if _verbose:
-        say(f"  {message}")
 
 
 def warn(message: str) -> None:
@@ -79,7 +65,7 @@ class Progress:
         if not _quiet and sys.stderr.isatty():
             from tqdm import tqdm
 
-            self._bar = tqdm(**self._about, desc=self._title, delay=2, leave=_verbose, file=sys.stderr)
+            self._bar = tqdm(**self._about, desc=self._title, delay=2, leave=False, file=sys.stderr)
         return self
 
     def add(self, count: int, note: str = "") -> None:
@@ -88,7 +74,7 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(note, refresh=False)
             self._bar.update(count)
-        elif not _quiet and time.monotonic() - self._printed >= (_PLAIN_EVERY / 4 if _verbose else _PLAIN_EVERY):
+        elif not _quiet and time.monotonic() - self._printed >= _PLAIN_EVERY:
             self._printed = time.monotonic()
             say(self._line(note))
 
@@ -109,10 +95,6 @@ class Progress:
             )
         )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif kind is None and not _quiet and _verbose and time.monotonic() - self._started > 2:
-            say(self._line(""))

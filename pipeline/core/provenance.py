@@ -61,18 +61,6 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
-_VECTORS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "asimd", "sve")
-"""Linux processor flags, widest last, by which libraries choose kernels that round differently in the last bits."""
-
-
-@functools.cache
-def arithmetic() -> str:
-    """Return the processor's name with its widest vector instructions, such as ``AMD EPYC (avx512f)``."""
-    info = Path("/proc/cpuinfo")
-    flags = set(info.read_text().split()) if info.is_file() else set[str]()
-    return f"{processor()} ({next((flag for flag in reversed(_VECTORS) if flag in flags), 'unknown instructions')})"
-
-
 @functools.cache
 def describe() -> dict[str, Any]:
     """Return the provenance in all manifests."""

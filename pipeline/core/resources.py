@@ -27,8 +27,8 @@ def available_memory(system: Path = Path("/"), env: Mapping[str, str] = os.envir
         env: environment, in which Slurm says what a job has, in MiB.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for group in _control_groups(system, "memory"):
-        limits += [*_numbers(group / "memory.max")[:1], *_numbers(group / "memory.limit_in_bytes")[:1]]
+    for group in _control_groups(system):
+        limits += _numbers(group / "memory.max")
     limits.append(_of_job(env, "SLURM_MEM_PER_NODE") * 2**20)
     limits.append(_of_job(env, "SLURM_MEM_PER_CPU") * (_job_cores(env) or 1) * 2**20)
     return min(limit for limit in limits if limit > 0)
@@ -41,26 +41,20 @@ def available_cores(system: Path = Path("/"), env: Mapping[str, str] = os.enviro
     """
     affinity = getattr(os, "sched_getaffinity", None)
     limits = [len(affinity(0)) if affinity else os.cpu_count() or 1, _job_cores(env)]
-    for group in _control_groups(system, "cpu"):
-        split = _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
-        quotas = (quota for quota in (_numbers(group / "cpu.max"), split) if len(quota) == 2 and min(quota) > 0)
-        limits += [-(-quota // period) for quota, period in quotas]
+    quotas = (_numbers(group / "cpu.max") for group in _control_groups(system))
+    limits += [-(-quota[0] // quota[1]) for quota in quotas if quota]
     return min(limit for limit in limits if limit > 0)
 
 
-def _control_groups(system: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's control groups of both versions, each with all that it lies in."""
+def _control_groups(system: Path) -> Iterator[Path]:
+    """Yield the folders of this process's control group (version 2) and of all that it lies in."""
     try:
         lines = (system / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         return
-    mounted = system / "sys/fs/cgroup"
-    for _, names, group in (line.split(":", 2) for line in lines):
-        if names and controller not in names.split(","):
-            continue
+    for group in (line.removeprefix("0::") for line in lines if line.startswith("0::")):
         inside = Path(os.path.normpath(f"/{group}").lstrip("/"))  # a container may see only part of the path, or "/.."
-        for root in (mounted / names, mounted / controller) if names else (mounted, mounted / "unified"):
-            yield from (root / folder for folder in (inside, *inside.parents))
+        yield from (system / "sys/fs/cgroup" / folder for folder in (inside, *inside.parents))
 
 
 def _numbers(file: Path) -> list[int]:

@@ -15,7 +15,7 @@ from pipeline.core.artifact import Artifact, next_number, published
 from pipeline.core.config import canonical, changed_fields
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts, Manifest
-from pipeline.core.progress import detail, say
+from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.task import Executor, Inputs, Task, run_units
 from pipeline.core.workdir import Workdir
@@ -163,7 +163,6 @@ class Runner:
         work.publish(_manifest(task, inputs, work, counts, seconds), self.path(task))
         self._remaining.discard(task.id)
         self._done += 1
-        detail(f"{task.stage}: {seconds:.1f} s")
 
     def _reopen(self, task: Task, damaged: list[str]) -> None:
         """Make a damaged artifact a work folder, whose build goes on after the files that are intact."""

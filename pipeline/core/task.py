@@ -18,7 +18,6 @@ from pipeline.core.config import counted, folder_name, identity
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.manifest import Counts
 from pipeline.core.parallel import unordered
-from pipeline.core.provenance import arithmetic
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
 
@@ -26,7 +25,7 @@ Inputs = Mapping[str, Artifact]
 StageFunction = Callable[[Inputs, Workdir, Resources], Counts]
 
 UnitProvenance = Mapping[str, Any]
-"""Provenance of units; ``process`` names the process that made them, ``arithmetic`` its processor."""
+"""Provenance of units; ``process`` names the process that made them."""
 
 
 class Sharded(Protocol):
@@ -185,22 +184,4 @@ def run_assignment(assignment: Assignment) -> UnitProvenance:
     missing = assignment.unfinished()
     units = missing.units
     facts = missing.stage.work(missing.inputs, missing.out, units, missing.resources) if units else {}
-    made_by = {"process": f"{socket.gethostname()}:{os.getpid()}", "arithmetic": arithmetic()}
-    return {**facts, **made_by} if facts else {}
-
-
-def hardware(facts: Sequence[UnitProvenance]) -> list[str]:
-    """Return the names of the processors or GPUs that made units, each once, sorted."""
-    found = ((run.get("device", "cpu"), run.get("arithmetic", "")) for run in facts if run)
-    return sorted({processor if device == "cpu" else device for device, processor in found} - {""})
-
-
-def warn_if_mixed(out: Workdir, facts: Sequence[UnitProvenance]) -> None:
-    """Say and record that units of an encoder were made by different processors or GPUs, which round differently."""
-    if len(names := hardware(facts)) > 1:
-        out.note(hardware=names)
-        made = out.path.name.strip(".").removesuffix(".partial")
-        progress.warn(
-            f"{made} was computed on several kinds of processor ({', '.join(names)}), so results may differ in the "
-            "last bits from a run on one kind. To use one kind, set constraint = ... in [slurm] (docs/clusters.md)"
-        )
+    return {**facts, "process": f"{socket.gethostname()}:{os.getpid()}"} if facts else {}

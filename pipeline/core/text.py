@@ -129,15 +129,10 @@ def csv_cell(text: str) -> str:
     """Return text as a cell of a CSV table: one line, no formula.
 
     Spreadsheets run cells that start with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
-    it is a number. :func:`from_csv_cell` removes it.
+    it is a number.
     """
     line = printable(text)
     return f"'{line}" if line.lstrip("'").startswith(_FORMULA) and not _is_number(line) else line
-
-
-def from_csv_cell(cell: str) -> str:
-    """Return the text of a cell of :func:`csv_cell`, on one line."""
-    return cell[1:] if cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA) else cell
 
 
 def _is_number(text: str) -> bool:

@@ -19,7 +19,7 @@ from pipeline.core.config import SHORT_ID, canonical, digest
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance, warn_if_mixed
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import FITS, VECTORS, find_corpus
 from pipeline.corpus.reader import Corpus, Rows
@@ -207,7 +207,6 @@ class Embedding(Sharded):
         checkpoint = self.model.files.hub if self.model.files else ""
         out.note(model=self.model.name, checkpoint=checkpoint, recipe=self.model.recipe, **recorded(self.model))
         out.note(**_merged_facts(facts))
-        warn_if_mixed(out, facts)
         needed = len(self._rows_needed(inputs))
         rows, shards = read_rows(out)
         totals = Counter(tokens=0, padded=0, truncated=0)
@@ -226,8 +225,7 @@ def _merged_facts(facts: Sequence[UnitProvenance]) -> dict[str, Any]:
     """Return the facts of the first process, with the rates of all processes added up."""
     runs = [run for run in facts if run]
     merged: dict[str, Any] = dict(runs[0]) if runs else {}
-    for name in ("process", "arithmetic"):
-        merged.pop(name, None)
+    merged.pop("process", None)
     fact_counts = Counter(run.get("process") for run in runs)
     for name in ("documents_per_second", "tokens_per_second"):
         if name in merged:

@@ -26,7 +26,7 @@ from pipeline.core.manifest import Counts
 from pipeline.core.order import Rows, Scores
 from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
-from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance, warn_if_mixed
+from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.pool import Pool
@@ -103,9 +103,7 @@ class Reranking(Sharded):
             [np.empty(0, np.float32), *(part.column("score").to_numpy() for part in tables)]
         )
         description = dict(next((fact for fact in facts if fact), {}))
-        for name in ("process", "arithmetic"):
-            description.pop(name, None)
-        warn_if_mixed(out, facts)
+        description.pop("process", None)
         out.note(model=self.model.name, checkpoint=self.model.files and self.model.files.hub, **description)
         out.note(**recorded(self.model))
         depth = int(inputs["ranking"].manifest.counts["depth"])

@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import say
@@ -131,6 +130,5 @@ Names = str | Sequence[str]
 
 
 def joined(given: Names) -> str:
-    """Return names as one text, separated by commas; InputError for other values."""
-    require(given, Annotated[Names, may_be_empty], "names")
+    """Return names as one text, separated by commas."""
     return given if isinstance(given, str) else ",".join(given)

@@ -144,7 +144,9 @@ def add(workspace: Workspace, path: Path) -> list[Artifact]:
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     """Return a file of a submission; decompression stops at the limit, whatever size the archive states."""
-    with files.open_member(archive, name) as member:
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others have no bound
+        raise zipfile.BadZipFile(f"{name} must be stored or deflated")
+    with archive.open(name) as member:
         content = member.read(_LARGEST + 1)
     _check_size(len(content), name, path)
     return content

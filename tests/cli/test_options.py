@@ -96,8 +96,8 @@ RUNS = {
 
 @pytest.mark.parametrize("command", RUNS)
 def test_every_option_is_read(root: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    """``--root``, ``--quiet`` and ``--verbose`` are read for all commands at their entry."""
-    read = {"root", "quiet", "verbose", "help"}
+    """``--root`` and ``--quiet`` are read for all commands at their entry."""
+    read = {"root", "quiet", "help"}
     run = parsing.run
     monkeypatch.setattr(parsing, "run", lambda options: run(Recorder(options, read)))  # type: ignore[arg-type]
     monkeypatch.setattr("pipeline.cluster.ray_engine.ray_executor", lambda _address: None)

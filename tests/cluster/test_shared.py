@@ -77,17 +77,3 @@ def test_parts_lock_nothing_and_keep_folders_small(tmp_path: Path, task: Task, m
 
     Runner(tmp_path, HERE, executor=counting).make(task)
     assert max(counts) <= 2 + 1  # beside each shard and its record: the rows and theirs, the plan
-
-
-def test_several_kinds_of_processors_are_said(tmp_path: Path, task: Task, capsys: pytest.CaptureFixture[str]) -> None:
-    here = []
-
-    def executor(assignment: Assignment) -> list[UnitProvenance]:
-        first, *others = apart()(assignment)
-        here.append(first["arithmetic"])
-        return [first, *({**facts, "arithmetic": "Other (avx2)"} for facts in others)]
-
-    made = Runner(tmp_path, HERE, executor=executor).make(task)
-    assert made.manifest.provenance["hardware"] == sorted([*here, "Other (avx2)"])
-    line = f"{made.name} was computed on several kinds of processor ({', '.join(sorted([*here, 'Other (avx2)']))})"
-    assert line in capsys.readouterr().err

@@ -25,19 +25,12 @@ def test_no_time_left_is_told_before_anything_is_done(
     assert "  search: 0.00/10.0 docs [00:00<?, ? docs/s]" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("quiet", "verbose", "shown"),
-    [(False, False, "Warning: warn"), (False, True, "detail Warning: warn"), (True, True, "Warning: warn")],
-)
-def test_details_are_a_second_level_and_what_is_left_out_always_shows(
-    capsys: pytest.CaptureFixture[str], quiet: bool, verbose: bool, shown: str
-) -> None:
-    progress.set_quiet(quiet)
-    progress.set_verbose(verbose)
-    progress.detail("detail")
+def test_what_is_left_out_always_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    progress.set_quiet(True)
+    progress.say("said")
     progress.warn("warn")
-    progress.set_verbose(False)
-    assert capsys.readouterr().err.split() == shown.split()
+    progress.set_quiet(False)
+    assert capsys.readouterr().err.split() == ["Warning:", "warn"]
 
 
 ON_A_TERMINAL = """

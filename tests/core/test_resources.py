@@ -13,7 +13,6 @@ from pipeline.core.resources import available_cores, available_memory
 HERE = available_memory(Path("/nowhere"), {})
 CORES = available_cores(Path("/nowhere"), {})
 GIB = 2**30
-UNLIMITED_V1 = "9223372036854771712"
 
 
 def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
@@ -28,7 +27,7 @@ def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
-        pytest.param("0::/\n", {"memory.max": "1073741824\n"}, GIB, id="a container of version 2"),
+        pytest.param("0::/\n", {"memory.max": "1073741824\n"}, GIB, id="a container"),
         pytest.param(
             "0::/system.slice/slurmstepd.scope/job_7/step_0/user/task_0\n",
             {
@@ -37,19 +36,10 @@ def tree(root: Path, groups: str, files: dict[str, str]) -> Path:
                 "memory.max": "max",
             },
             2 * GIB,
-            id="a job of Slurm in version 2",
+            id="a job of Slurm",
         ),
         pytest.param(
             "0::/a/b\n", {"a/memory.max": "1073741824", "a/b/memory.max": "3221225472"}, GIB, id="the least of two"
-        ),
-        pytest.param(
-            "5:memory:/slurm/uid_0/job_7\n4:cpu,cpuacct:/\n",
-            {
-                "memory/slurm/uid_0/job_7/memory.limit_in_bytes": "1073741824",
-                "memory/memory.limit_in_bytes": UNLIMITED_V1,
-            },
-            GIB,
-            id="a job of Slurm in version 1",
         ),
         pytest.param("0::/../..\n", {"memory.max": "1073741824"}, GIB, id="a group outside of the container"),
         pytest.param("0::/\n", {"memory.max": "max"}, HERE, id="no limit"),
@@ -77,14 +67,8 @@ def test_memory_of_jobs(env: dict[str, str], expected: int) -> None:
 @pytest.mark.parametrize(
     ("groups", "files", "expected"),
     [
-        pytest.param("0::/a/b\n", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}, 1, id="version 2"),
+        pytest.param("0::/a/b\n", {"a/cpu.max": "100000 100000", "a/b/cpu.max": "max 100000"}, 1, id="a quota"),
         pytest.param("0::/\n", {"cpu.max": "max 100000"}, CORES, id="no quota"),
-        pytest.param(
-            "4:cpu,cpuacct:/job\n",
-            {"cpu,cpuacct/job/cpu.cfs_quota_us": "100000", "cpu,cpuacct/job/cpu.cfs_period_us": "100000"},
-            1,
-            id="version 1",
-        ),
     ],
 )
 def test_processors(tmp_path: Path, groups: str, files: dict[str, str], expected: int) -> None:

@@ -278,7 +278,7 @@ def test_a_part_that_decompresses_without_bound_is_refused(
             content = BOMB[: 2**22] if part == name else parts.read(part)
             archive.writestr(part, content, method if part == name else zipfile.ZIP_DEFLATED)
     error = one_line_error(mdcr(root, "leaderboard", "--add", str(path)))
-    assert f"{name} must be stored or deflated, got {'bzip2' if method == zipfile.ZIP_BZIP2 else 'LZMA'}" in error
+    assert f"{name} must be stored or deflated" in error
 
 
 def test_every_flipped_byte_is_a_line_or_changes_nothing(root: Path, packed: Path, tmp_path: Path) -> None:
