@@ -23,7 +23,7 @@ import pipeline
 from pipeline.cli.papers import sections
 from pipeline.cli.parsers import parsers, top
 from pipeline.corpus.poolconfig import SETTINGS
-from pipeline.exchange.views import PoolView, RankingView
+from pipeline.exchange.views import PoolView
 from pipeline.scores import plot
 from pipeline.sources import content
 from pipeline.studies.base import STUDIES, find
@@ -89,7 +89,7 @@ def api() -> str:
 def calls() -> str:
     """Return a table of the calls of the Python interface: signature, and first sentence of the docstring."""
     interface = {name: getattr(pipeline, name) for name in pipeline.__all__ if name not in ("__version__", "study")}
-    owners = {"mdcr.plot": plot, "ws": pipeline.Workspace, "pool": PoolView, "ranking": RankingView}
+    owners = {"mdcr.plot": plot, "ws": pipeline.Workspace, "pool": PoolView}
     members = {f"mdcr.{name}": value for name, value in interface.items() if not isinstance(value, ModuleType)}
     for owner, value in owners.items():
         names = ("by_size", "by_field") if owner == "mdcr.plot" else (name for name in vars(value) if name[0] != "_")
@@ -145,7 +145,7 @@ def _option(action: argparse.Action) -> list[str]:
 
 
 def reports_of(workspace: Path) -> list[Path]:
-    """Return the pages of the studies and comparisons of a workspace.
+    """Return the pages of a workspace.
 
     Raises:
         PluginError: it has none.

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipeline.cluster.jobs import wait_for_workers
-from pipeline.core.artifact import Artifact, published
+from pipeline.core.artifact import Artifact
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.settings import Positive, convert, read
+from pipeline.core.settings import convert, read
 from pipeline.core.task import Task
-from pipeline.core.workspace import EXPORTS, TUNINGS, corpus_names, find_corpus, name_corpus
+from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange.views import PoolView, RankingView
+from pipeline.exchange.views import PoolView
 from pipeline.stages.pool import explained, skip_infeasible
 from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
-from pipeline.stages.settings import DEFAULT_DEPTH, RANKED
+from pipeline.stages.settings import RANKED
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,11 +51,7 @@ def open(  # noqa: A001
         InputError: ``root`` is not a folder, or a limit is out of range.
     """
     folder = Path(root).expanduser().absolute()  # notebooks change the working folder
-    try:
-        is_folder = folder.is_dir()
-    except OSError:  # a name that is too long
-        is_folder = False
-    if not is_folder:
+    if not folder.is_dir():
         raise InputError(f"the workspace {folder!s:.200} must be a folder", "Give the folder that holds corpora/")
     load_plugins()
     return Workspace(Runner(folder, Resources.of(memory, workers, device), wait=wait_for_workers))
@@ -188,10 +184,7 @@ class Workspace:
         pools: Pools,
         systems: Names,
         *,
-        depth: int | str = DEFAULT_DEPTH,
         measures: Names | None = None,
-        engine: str = "exact",
-        bm25_engine: str = "postings",
         precision: str | None = None,
         runs: Sequence[str | Path] = (),
         **settings: Any,
@@ -201,13 +194,10 @@ class Workspace:
         Args:
             pools: the pools.
             systems: such as ``["bm25", "scincl", "rrf(bm25,scincl)"]``.
-            depth: ranks kept per query.
             measures: measures to score besides the default ones.
-            engine: engine of dense search, as ``--engine``.
-            bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
             runs: run files of other tools, added as systems.
-            **settings: further settings of :class:`pipeline.stages.settings.Ranked`, such as ``missing_positives``.
+            **settings: of :class:`pipeline.stages.settings.Ranked`, such as ``depth`` or ``engine``.
 
         Raises:
             InputError: a system or measure is unknown, or ``bm25:tuned`` has no tuning.
@@ -227,7 +217,6 @@ class Workspace:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         kept = [name for name in settings if name in ("untuned", "tunings")]
         own = {name: settings.pop(name) for name in kept}
-        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}
         settings["measures"] = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         return [
@@ -248,9 +237,6 @@ class Workspace:
         Returns:
             A row for each pool, system, query and measure, values as fractions:
             :data:`pipeline.scores.frames.SCORES_SCHEMA`.
-
-        Raises:
-            InputError: as :meth:`evaluations`.
         """
         from pipeline.scores.store import scores_of
 
@@ -285,50 +271,24 @@ class Workspace:
 
         return load(self.root, **settings_of_choice(**settings))
 
-    def most_different(
-        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
-    ) -> pl.DataFrame:
-        """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
-
-        Args:
-            pool: the pool on which both were scored.
-            first: name of a system.
-            second: name of another system.
-            measure: the measure compared.
-            most: maximum number of queries.
-
-        Returns:
-            A row for each query: :data:`pipeline.scores.compare.QUERIES`.
-
-        Raises:
-            InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
-        """
-        from pipeline.scores.choose import choose
-        from pipeline.scores.compare import most_different, paired
-        from pipeline.scores.store import stored, values
-
-        runs = choose(stored(self.root).filter(pool=pool.name), self.root)
-        score_pairs, labels = paired(values(runs), runs, first, second)
-        return most_different(score_pairs, runs, labels, measure, convert(most, Positive, "most"))
-
-    def ranking(self, pool: PoolView, system: str, **settings: Any) -> RankingView:
-        """Open the ranking of one system on one pool.
+    def ranking(self, pool: PoolView, system: str, **settings: Any) -> pl.DataFrame:
+        """Return the ranking of one system on one pool.
 
         Args:
             pool: the pool.
             system: name of the system.
             **settings: of :meth:`evaluations`, such as ``depth``.
 
+        Returns:
+            Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (else 0).
+
         Raises:
             InputError: the system has not ranked the pool.
         """
-        from pipeline.stages.tune import shown_on
-
         (evaluation,) = self.evaluations(pool, one_name(system), **settings)[-1:]
         if not self.runner.published(evaluation.ranking):
             raise InputError(f"{system} has not ranked {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
-        name = shown_on(pool.pool.artifact, evaluation.system, published(self.root / TUNINGS))
-        return RankingView(self.runner.make(evaluation.ranking), pool, name)
+        return pool.entries(self.runner.make(evaluation.ranking))
 
     def vectors(self, pool: PoolView, system: str, *, precision: str | None = None) -> tuple[list[str], Matrix]:
         """Return the vectors of a pool's papers: ids in order, and a memory-mapped float32 ``[papers, dimension]``.

@@ -173,7 +173,7 @@ COMMANDS: Mapping[str, Command] = {
         running="dry_run",
         word=word(
             "stage",
-            Literal["corpus", "embed", "index", "search", "score", "eval", "study", "benchmark", "train"],
+            Literal["corpus", "embed", "index", "search", "score", "eval", "study", "train"],
         ),
         cluster=True,
         passes=True,
@@ -193,18 +193,17 @@ COMMANDS: Mapping[str, Command] = {
         "write tables and plots of all scores",
         "results:write_report",
         (_own(some(VARIOUS, "output")), _CHOSEN, Group("how scores are shown", DISPLAY | {"format": _FILES})),
-        "dry_run json",
+        "json",
     ),
     "show": Command(
-        "print scores, corpora, pools or artifacts",
+        "print scores, corpora, pools or measures",
         "show:show",
         (_CHOSEN, _SHOWN),
         "json",
         word(
             "what",
-            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "measures"],
-            "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts "
-            "or measures",
+            Literal["last", "table", "corpora", "corpus", "pools", "measures"],
+            "last (the newest table; default), table (default with options), corpora, corpus, pools or measures",
             required=False,
         ),
     ),
@@ -212,7 +211,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare systems on the same pools, and show where two differ",
         "results:compare",
         (
-            _own(some(DISPLAY, "resample") | some(VARIOUS, "most output")),
+            _own(some(DISPLAY, "format resample") | some(VARIOUS, "most")),
             _CHOSEN._replace(settings=some(_OF_CHOICE, but="systems")),
             _own({"model": dataclasses.replace(SYSTEMS["model"], help="the systems with commas, as make passes them")}),
         ),
@@ -247,16 +246,16 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "triplets": Command(
         "draw training triplets from the citations of a corpus",
-        "train:triplets",
+        "study:triplets",
         (Group("options", some(CHOICE, "corpus") | DRAW, unset=True),),
         word=word("triplets", str, "specter, specter2, scincl, mined or pairs"),
     ),
     "train": Command(
         "train an encoder by a recipe; prints its folder, which --model takes",
-        "train:train",
+        "study:train",
         (_own(some(VARIOUS, "corpus set")),),
         word=word("recipe", str, "a TOML file with its settings, or the name of one of ours"),
-        details="train:details",
+        details="study:details_of_training",
     ),
     "leaderboard": Command(
         "rank everything scored so far, with intervals, significance groups and costs",
@@ -290,9 +289,8 @@ COMMANDS: Mapping[str, Command] = {
     "papers": Command(
         "list the tables of the five papers, and the command that makes each",
         "papers:papers",
-        (_own(some(DISPLAY, "format")),),
-        "json",
-        word("paper", _Paper, required=False),
+        running="json",
+        word=word("paper", _Paper, required=False),
     ),
     "reproduce": Command(
         "run every command of a paper for which the data are present; list what the rest need",
@@ -303,13 +301,13 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "models": Command(
         "list the encoders, and which of them are on this machine",
-        "encoders:models",
+        "doctor:models",
         running="json",
         word=word("what", str, "list (default), or the name of one, for its recipe and its sources", required=False),
     ),
     "demo": Command(
         "run the whole pipeline on the papers it brings (medicine, psychology)",
-        "demo:demo",
+        "papers:demo",
         running="memory workers device",
     ),
     "doctor": Command("report what this machine has, and what is missing", "doctor:doctor", running="json"),

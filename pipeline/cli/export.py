@@ -18,25 +18,16 @@ from pipeline.core.workspace import EXPORTS, POOLS, TUNINGS, find_corpus
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
-from pipeline.exchange.export import (
-    FRAME_FORMATS,
-    POOL_FORMATS,
-    RANKING_FORMATS,
-    unjudged,
-    write_frame,
-    write_pool,
-    write_ranking,
-)
+from pipeline.exchange import export as formats
 from pipeline.scores.frames import EXPORTED
 from pipeline.stages.tune import shown_on
 
 
 def export(options: argparse.Namespace) -> None:
     """Make what is missing, export it, and print the paths of the files."""
-    formats, write = _KINDS[options.what]
-    options.format = options.format or formats[0]
-    message = f"--format must be one of {', '.join(formats)}, got {options.format!r}"
-    require_known(options.format, formats, message)
+    known, write = _KINDS[options.what]
+    options.format = options.format or known[0]
+    require_known(options.format, known, f"--format must be one of {', '.join(known)}, got {options.format!r}")
     folder = options.output or options.root / EXPORTS
     if not options.dry_run:
         with disk_errors(folder):
@@ -59,8 +50,8 @@ def _pools(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     corpus_reader = Corpus(corpus)
     for artifact in read.make(runner, read.selection(options).pools(corpus), options):
         pool = Pool(artifact, corpus_reader)
-        write_pool(folder / artifact.name, pool, options.format)
-        if options.format == "beir" and (count := unjudged(pool)):
+        formats.write_pool(folder / artifact.name, pool, options.format)
+        if options.format == "beir" and (count := formats.unjudged(pool)):
             say(f"{artifact.name}: {counted(count, 'query')} without judgement, which BEIR readers do not take")
         yield folder / artifact.name
 
@@ -80,7 +71,7 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
         label = shown_on(pool.artifact, system_of[artifact.id], tunings)
         stem = folder_name(f"{file_name(label.casefold(), kept='._+-')}-{pool.artifact.manifest.slug}", artifact.id)
         path = folder / f"{stem}.{options.format}"
-        write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
+        formats.write_ranking(path, artifact.arrow("ranking.arrow"), pool, label, options.format)
         yield path
 
 
@@ -92,7 +83,7 @@ def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
         return
-    write_frame(path, frame.select(EXPORTED), options.format)
+    formats.write_frame(path, frame.select(EXPORTED), options.format)
     yield path
 
 
@@ -112,8 +103,8 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 
 _KINDS: dict[str, tuple[tuple[str, ...], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
-    "pool": (tuple(POOL_FORMATS), _pools),
-    "run": (RANKING_FORMATS, _runs),
-    "scores": (FRAME_FORMATS, _scores),
+    "pool": (tuple(formats.POOL_FORMATS), _pools),
+    "run": (formats.RANKING_FORMATS, _runs),
+    "scores": (formats.FRAME_FORMATS, _scores),
     "vectors": (("npy", "parquet"), _vectors),
 }

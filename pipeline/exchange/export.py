@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
-from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import csv_cell
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
@@ -27,9 +26,6 @@ from pipeline.measure.inputs import column, query_of
 
 FRAME_FORMATS, RANKING_FORMATS = ("csv", "parquet"), ("trec", "json")
 """Formats of frames and of rankings; ranx reads ``json``."""
-
-ScoresByQuery = dict[str, dict[str, float]]
-"""Scores by document id, best first, by query id: the form that pytrec_eval, ranx and ir_measures take."""
 
 _CARD = """\
 ---
@@ -114,25 +110,6 @@ POOL_FORMATS: dict[str, Callable[[Pool], _Files]] = {"beir": _beir, "trec": _tre
 """Content of the files of each format of a pool, by name."""
 
 
-def query_table(pool: Pool) -> pa.Table:
-    """Return the queries: query_id, title, abstract, year; an ad-hoc query has only a title."""
-    texts = [text for block in pool.query_texts() for text in block]
-    return pa.table(
-        {
-            "query_id": pa.array(pool.query_ids(), pa.large_string()),
-            "title": pa.array([text.title for text in texts], pa.large_string()),
-            "abstract": pa.array([text.abstract for text in texts], pa.large_string()),
-            "year": _years(pool, pool.query_rows) if pool.queries_are_papers else pa.nulls(len(texts), pa.int16()),
-        }
-    )
-
-
-def candidate_table(pool: Pool) -> pa.Table:
-    """Return the candidates in order of id: paper_id, title, abstract and year."""
-    table = pool.corpus.take(pool.candidates, ["paper_id", "title", "abstract"])
-    return table.append_column("year", _years(pool, pool.candidates))
-
-
 def qrels_table(pool: Pool) -> pa.Table:
     """Return the judgements: query_id, paper_id and grade."""
     query, row = column(pool.qrels, "query"), column(pool.qrels, "row")
@@ -143,11 +120,6 @@ def _pairs(pool: Pool, query: npt.NDArray[np.integer], row: Rows) -> pa.Table:
     queries = pa.array(pool.query_ids(), pa.large_string())
     papers = pa.array(pool.corpus.ids(row), pa.large_string())
     return pa.table({"query_id": queries.take(pa.array(query)), "paper_id": papers})
-
-
-def _years(pool: Pool, rows: Rows) -> pa.Array:
-    years = pool.corpus.attributes["year"][rows]
-    return pa.array(years, pa.int16(), mask=years == NO_YEAR)
 
 
 def _documents(pool: Pool) -> Iterator[bytes]:
@@ -179,7 +151,7 @@ def unjudged(pool: Pool) -> int:
     return len(pool.query_rows) - len(np.unique(column(pool.qrels, "query")))
 
 
-def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
+def _run_dict(ranking: pa.Table, pool: Pool) -> dict[str, dict[str, float]]:
     """Return a ranking as a dictionary of all queries, with scores that decrease strictly.
 
     A query without results has an empty dictionary.
@@ -192,7 +164,7 @@ def run_dict(ranking: pa.Table, pool: Pool) -> ScoresByQuery:
     is_first[1:] = (query[1:] != query[:-1]) | (score[1:] != score[:-1])
     position_in_tie = np.arange(len(query)) - np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
     strict_scores = score - position_in_tie * np.spacing(np.abs(score))
-    run: ScoresByQuery = {query_id: {} for query_id in names}
+    run: dict[str, dict[str, float]] = {query_id: {} for query_id in names}
     for position, index, value in zip(query.tolist(), inverse.tolist(), strict_scores.tolist(), strict=True):
         run[names[position]][ids[index]] = value
     return run
@@ -206,4 +178,4 @@ def write_ranking(path: Path, ranking: pa.Table, pool: Pool, tag: str, output: s
     if output == "trec":
         trec.write(path, trec.run_lines(ranking, pool, tag))
     else:
-        trec.write(path, [msgspec.json.encode(run_dict(ranking, pool))])
+        trec.write(path, [msgspec.json.encode(_run_dict(ranking, pool))])

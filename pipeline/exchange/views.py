@@ -1,4 +1,4 @@
-"""Pools and rankings as frames, returned by :class:`pipeline.api.Workspace`."""
+"""A pool as frames, returned by :class:`pipeline.api.Workspace`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from functools import cached_property
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.schema import NO_YEAR
 from pipeline.core.task import Task
 from pipeline.corpus.pool import Pool
-from pipeline.exchange.export import ScoresByQuery, candidate_table, qrels_table, query_table, run_dict
+from pipeline.corpus.reader import Rows
+from pipeline.exchange.export import qrels_table
 
 
 @dataclass(frozen=True)
@@ -40,50 +41,32 @@ class PoolView:
     @cached_property
     def queries(self) -> pl.DataFrame:
         """Queries in order: ``query_id``, ``title``, ``abstract``, ``year``; an ad-hoc query's text is its title."""
-        return pl.DataFrame(query_table(self.pool))
+        pool, texts = self.pool, [text for block in self.pool.query_texts() for text in block]
+        columns = {"title": [text.title for text in texts], "abstract": [text.abstract for text in texts]}
+        frame = pl.DataFrame({"query_id": pool.query_ids()} | columns, dict.fromkeys(("query_id", *columns), pl.String))
+        years = self._years(pool.query_rows) if pool.queries_are_papers else pl.lit(None, pl.Int16).alias("year")
+        return frame.with_columns(years)
 
     @cached_property
     def candidates(self) -> pl.DataFrame:
         """Candidates in order of id: ``paper_id``, ``title``, ``abstract``, ``year``."""
-        return pl.DataFrame(candidate_table(self.pool))
+        frame = pl.DataFrame(self.pool.corpus.take(self.pool.candidates, ["paper_id", "title", "abstract"]))
+        return frame.with_columns(self._years(self.pool.candidates))
+
+    def _years(self, rows: Rows) -> pl.Series:
+        return pl.Series("year", self.pool.corpus.attributes["year"][rows], pl.Int16).replace(NO_YEAR, None)
 
     @cached_property
     def qrels(self) -> pl.DataFrame:
         """Judgements: ``query_id``, ``paper_id``, ``grade``."""
         return pl.DataFrame(qrels_table(self.pool))
 
-
-@dataclass(frozen=True)
-class RankingView:
-    """A ranking as a frame.
-
-    Attributes:
-        artifact: the stored ranking.
-        pool: the ranked pool.
-        system: name of the system in tables.
-    """
-
-    artifact: Artifact
-    pool: PoolView
-    system: str
-
-    def __repr__(self) -> str:
-        return f"<ranking of {self.pool.name} by {self.system}>"
-
-    @cached_property
-    def frame(self) -> pl.DataFrame:
-        """Entries in order: ``query_id, paper_id, rank`` (from 1), ``score`` (higher is better), ``grade`` (else 0)."""
-        query, row, rank, score = (self._table.column(name).to_numpy() for name in ("query", "row", "rank", "score"))
-        query_ids = np.array(self.pool.pool.query_ids(), object)[query].tolist()
-        columns = {"query_id": query_ids, "paper_id": self.pool.pool.corpus.ids(row), "rank": rank, "score": score}
+    def entries(self, ranking: Artifact) -> pl.DataFrame:
+        """Return a ranking of the pool: ``query_id, paper_id, rank, score`` and ``grade`` (else 0), in order."""
+        table = ranking.arrow("ranking.arrow")
+        query, row, rank, score = (table.column(name).to_numpy() for name in ("query", "row", "rank", "score"))
+        query_ids = np.array(self.pool.query_ids(), object)[query].tolist()
+        columns = {"query_id": query_ids, "paper_id": self.pool.corpus.ids(row), "rank": rank, "score": score}
         entries = pl.DataFrame(columns)
-        judged = entries.join(self.pool.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
+        judged = entries.join(self.qrels, on=["query_id", "paper_id"], how="left", maintain_order="left")
         return judged.with_columns(pl.col("grade").fill_null(0))
-
-    def to_dict(self) -> ScoresByQuery:
-        """Return ``{query_id: {paper_id: score}}``, as pytrec_eval and ir_measures take it; ties keep their order."""
-        return run_dict(self._table, self.pool.pool)
-
-    @property
-    def _table(self) -> pa.Table:
-        return self.artifact.arrow("ranking.arrow")

@@ -18,7 +18,7 @@ from pipeline.core.errors import InputError, nearest, require_known
 from pipeline.encode import names, registry
 from pipeline.encode.model import Model
 from pipeline.encode.names import Name
-from pipeline.exchange.entries import labelled_file, name_of
+from pipeline.exchange.runs import labelled_file, name_of
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """Anserini's default parameters of BM25."""

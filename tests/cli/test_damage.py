@@ -123,14 +123,3 @@ def test_damaged_rankings_and_pools_cost_a_page_its_queries_alone(own: Path) -> 
     flip(vectors)
     for words in (["leaderboard"], ["card", "lsa"]):
         assert mdcr(own, *words).returncode == 0
-
-
-@pytest.mark.java
-def test_artifacts_of_every_kind_are_listed(own: Path) -> None:
-    mdcr_json(own, *EVAL)
-    mdcr_json(own, *flags("tune --size 900 --queries 20"))
-    listed = {row["artifact"].split("/")[1] for row in mdcr_json(own, "show", "artifacts")["artifacts"]}
-    made = {
-        path.relative_to(own).parts[1] for path in own.rglob(MANIFEST) if path.relative_to(own).parts[0] != "corpora"
-    }
-    assert {"tunings", "terms", "vectors", "scores"} <= made <= listed

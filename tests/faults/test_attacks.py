@@ -160,7 +160,7 @@ def test_an_artifact_that_lost_its_manifest_is_said(room: str, tiny: Path, tmp_p
         assert repaired.returncode == 0, repaired.stderr
         assert (folder / "manifest.json").is_file()
     else:
-        assert folder.name in mdcr(root, *flags("show artifacts")).stderr
+        assert folder.name in mdcr(root, "show", "pools" if "pools" in room else "table").stderr
     tally.count("refused")
 
 
