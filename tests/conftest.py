@@ -32,57 +32,18 @@ settings.load_profile("here")
 
 TESTS = Path(__file__).parent
 
-_LONG = (
-    "test_first_hour.py",
-    "test_reproduced.py",
-    "train/test_multi_format.py",
-    "cluster/test_slurm.py",
-    "cluster/test_ray.py",
-    "faults/test_memory.py",
-    "studies/large_scale/test_study.py",
-    "studies/facets/test_study.py",
-    "studies/neighbours/test_study.py",
-    "studies/scirepeval/test_study.py",
-    "faults/test_kills.py",
-    "studies/mdcr/test_systems.py",
-    "test_site.py",
-    "cli/test_report.py",
-    "studies/mdcr/test_benchmark.py",
-    "core/test_runner.py",
-    "faults/test_flips.py",
-    "cli/test_ends.py",
-    "retrieve/test_bm25.py",
-    "retrieve/test_engines.py",
-    "studies/test_pool_size.py",
-    "encode/test_fidelity.py",
-    "test_changes.py",
-    "studies/mdcr/test_checks.py",
-    "cli/test_releases.py",
-    "cli/test_process.py",
-    "stages/test_encoders.py",
-    "studies/scirepeval/test_probes.py",
-    "corpus/test_golden.py",
-    "measure/test_statistics.py",
-    "measure/test_differences.py",
-    "measure/test_estimates.py",
-    "measure/test_engines.py",
-    "encode/test_reranker.py",
-    "encode/test_execution.py",
-    "cli/test_labels.py",
-    "studies/mdcr/test_page.py",
-    "studies/mdcr/test_exchange.py",
-    "scores/test_plots.py",
-    "retrieve/test_java.py",
-    "sources/test_synthetic.py",
-    "train/test_architectures.py",
-    "train/test_training.py",
-    "test_plugins.py",
-    "test_skipped.py",
-    "studies/leaderboard/test_leaderboard.py",
-    "faults/test_trainings.py",
-    "faults/test_attacks.py",
-    "faults/test_models.py",
-)
+_LONG = """
+    test_first_hour test_reproduced train/test_multi_format cluster/test_slurm cluster/test_ray faults/test_memory
+    studies/large_scale/test_study studies/facets/test_study studies/neighbours/test_study
+    studies/scirepeval/test_study faults/test_kills studies/mdcr/test_systems test_site cli/test_report
+    studies/mdcr/test_benchmark core/test_runner faults/test_flips cli/test_ends retrieve/test_bm25
+    studies/test_pool_size encode/test_fidelity test_changes cli/test_releases cli/test_process stages/test_encoders
+    studies/scirepeval/test_probes corpus/test_golden measure/test_statistics measure/test_differences
+    measure/test_estimates measure/test_engines encode/test_reranker encode/test_execution
+    studies/mdcr/test_exchange scores/test_plots retrieve/test_java sources/test_synthetic train/test_architectures
+    train/test_training test_plugins studies/leaderboard/test_leaderboard faults/test_trainings
+    faults/test_attacks faults/test_models
+"""
 """The modules that take longest, in this order; ``make test`` leaves out those that ``make quick`` does not have.
 
 pytest-xdist deals modules out whole, so a long one that begins last would keep a core alone.
@@ -91,7 +52,7 @@ pytest-xdist deals modules out whole, so a long one that begins last would keep 
 _QUICK = {
     "core": "config install order parallel progress rng text units workdir",
     "sources": "beir collection csfcube openalex s2orc2020",
-    "corpus": "duplicates graph pools",
+    "corpus": "duplicates pools",
     "encode": "lsa store",
     "retrieve": "canonical fusion",
     "measure": "differences inputs measures statistics trec",
@@ -108,9 +69,6 @@ _QUICK = {
 """The modules of ``make quick``, by package: what takes no more than seconds."""
 _QUICK_FILES = {TESTS / room / f"test_{name}.py" for room, names in _QUICK.items() for name in names.split()}
 
-_LACKS = {"Chromium": "Chromium is missing", "Ray": "Ray ", "Slurm": "Slurm ", "real data": "MDCR_SHARED"}
-"""What a machine may lack, and what the reason of a skipped test then says."""
-
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not read other modules for ``-m quick``: to load them takes longer than its tests."""
@@ -121,26 +79,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest modules, and mark them ``slow``; mark those of ``make quick``."""
-    places = {TESTS / name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: places.get(item.path, len(_LONG)))
+    places = {TESTS / f"{name}.py": place for place, name in enumerate(_LONG.split())}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
-        if item.path in places.keys() - _QUICK_FILES:
-            item.add_marker("slow")
-        if item.path in _QUICK_FILES:
-            item.add_marker("quick")
+        if item.path in places.keys() | _QUICK_FILES:
+            item.add_marker("quick" if item.path in _QUICK_FILES else "slow")
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
-    """Say below the list of skipped tests what the harness of tests/faults tried, and what this machine lacks."""
-    yield
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the harness of tests/faults tried."""
     for line in summary(terminalreporter):
         terminalreporter.write_line(line)
-    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])]
-    counts = {name: sum(text in reason for reason in reasons) for name, text in _LACKS.items()}
-    missing = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
-    if missing:
-        terminalreporter.write_line(f"tests skipped because something is missing: {missing}")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -156,21 +105,20 @@ def one_worker_and_format() -> Iterator[None]:
         yield
 
 
-def _forget(package: str) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-        del sys.modules[name]
-
-
 @pytest.fixture
 def plain_ranx() -> Iterator[ModuleType]:
     """Return ranx in plain Python; compiled for the first time, its dictionaries and fusions take a minute."""
     import numba
 
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "ranx"]:
+            del sys.modules[name]
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(numba.config, "DISABLE_JIT", 1)
-        _forget("ranx")
+        forget()
         yield import_module("ranx")
-    _forget("ranx")
+    forget()
 
 
 @pytest.fixture

@@ -27,41 +27,26 @@ def id_key(paper_id: str) -> int:
 
 def s2orc_record(paper_id: str, **values: Any) -> dict[str, Any]:
     """Return a metadata record with every documented key."""
+    absent = "arxiv_id acl_id pmc_id pubmed_id doi venue journal mag_id mag_field_of_study s2_url"
     record: dict[str, Any] = {
         "paper_id": paper_id,
         "title": f"Title of {paper_id}",
         "authors": [],
         "abstract": "An abstract that is long enough to be kept.",
         "year": 2019,
-        "arxiv_id": None,
-        "acl_id": None,
-        "pmc_id": None,
-        "pubmed_id": None,
-        "doi": None,
-        "venue": None,
-        "journal": None,
-        "mag_id": None,
-        "mag_field_of_study": None,
         "outbound_citations": [],
         "inbound_citations": [],
         "has_outbound_citations": False,
         "has_inbound_citations": False,
         "has_pdf_parse": False,
-        "s2_url": None,
     }
-    unknown = values.keys() - record.keys()
-    if unknown:
-        raise KeyError(unknown)
-    return record | values
+    return _with(record | dict.fromkeys(absent.split()), values)
 
 
 def write_s2orc(folder: Path, records: Sequence[dict[str, Any] | bytes], parts: int = 1) -> Path:
     """Write records (bytes: as they are) as ``metadata_*.jsonl.gz``, dealt to parts in blocks."""
-    folder.mkdir(parents=True, exist_ok=True)
     for number, block in enumerate(np.array_split(np.arange(len(records)), parts)):
-        lines = [records[i] for i in block]
-        text = b"".join(x if isinstance(x, bytes) else json.dumps(x).encode() + b"\n" for x in lines)
-        (folder / f"metadata_{number}.jsonl.gz").write_bytes(gzip.compress(text, 1))
+        write_lines(folder / f"metadata_{number}.jsonl.gz", [records[i] for i in block])
     return folder
 
 
@@ -78,29 +63,22 @@ def random_s2orc(papers: int, seed: int) -> list[dict[str, Any]]:
         if rng.random() < 0.15:
             cited = ["999999997", "999999998", "999999999"]
         citing = rng.choice(ids, rng.integers(0, 5)).tolist()
-        records.append(
-            s2orc_record(
-                paper_id,
-                title=[None, " ", "Shared  title!", f"On {paper_id}"][rng.choice(4, p=[0.05, 0.05, 0.1, 0.8])],
-                abstract=[None, "short", "x" * 29, "y" * 30, "  " + "word " * 20][rng.choice(5)],
-                year=[None, 0, 2017, 2018, 2019, 2020, 2999][rng.choice(7, p=[0.05, 0.02, 0.2, 0.2, 0.4, 0.11, 0.02])],
-                mag_field_of_study=[
-                    None,
-                    *(rng.choice(fields, n, replace=False).tolist() for n in (1, 2)),
-                    ["Alchemy"],
-                ][rng.choice(4, p=[0.1, 0.6, 0.25, 0.05])],
-                outbound_citations=cited,
-                inbound_citations=citing,
-                has_outbound_citations=bool(cited),
-                has_inbound_citations=bool(citing),
-            )
-        )
+        record: dict[str, Any] = {
+            "title": [None, " ", "Shared  title!", f"On {paper_id}"][rng.choice(4, p=[0.05, 0.05, 0.1, 0.8])],
+            "abstract": [None, "short", "x" * 29, "y" * 30, "  " + "word " * 20][rng.choice(5)],
+            "year": [None, 0, 2017, 2018, 2019, 2020, 2999][rng.choice(7, p=[0.05, 0.02, 0.2, 0.2, 0.4, 0.11, 0.02])],
+        }
+        several = [rng.choice(fields, n, replace=False).tolist() for n in (1, 2)]
+        record["mag_field_of_study"] = [None, *several, ["Alchemy"]][rng.choice(4, p=[0.1, 0.6, 0.25, 0.05])]
+        links = {"outbound_citations": cited, "inbound_citations": citing}
+        records.append(s2orc_record(paper_id, **record, **links, **{f"has_{k}": bool(v) for k, v in links.items()}))
     return records
 
 
 def s2ag_paper(corpusid: Any, **values: Any) -> dict[str, Any]:
     """Return a record of the S2AG dataset ``papers`` with every key of the official sample."""
     identifiers = ("ACL", "DBLP", "ArXiv", "MAG", "CorpusId", "PubMed", "DOI", "PubMedCentral")
+    absent = ("publicationvenueid", "s2fieldsofstudy", "publicationtypes", "publicationdate", "journal")
     record: dict[str, Any] = {
         "corpusid": corpusid,
         "externalids": dict.fromkeys(identifiers) | {"CorpusId": str(corpusid)},
@@ -108,19 +86,12 @@ def s2ag_paper(corpusid: Any, **values: Any) -> dict[str, Any]:
         "title": f"Title of {corpusid}",
         "authors": [{"authorId": "1", "name": "A. Author"}],
         "venue": "",
-        "publicationvenueid": None,
         "year": 2019,
-        "referencecount": 0,
-        "citationcount": 0,
-        "influentialcitationcount": 0,
+        **dict.fromkeys(("referencecount", "citationcount", "influentialcitationcount"), 0),
         "isopenaccess": False,
-        "s2fieldsofstudy": None,
-        "publicationtypes": None,
-        "publicationdate": None,
-        "journal": None,
         "updated": "2022-01-27T02:09:51.713Z",
     }
-    return _with(record, values)
+    return _with(record | dict.fromkeys(absent), values)
 
 
 def s2ag_abstract(corpusid: Any, abstract: str | None) -> dict[str, Any]:
@@ -168,24 +139,16 @@ def openalex_work(number: int, **values: Any) -> dict[str, Any]:
     """Return an OpenAlex work with the keys that are read, and some that are not."""
     record: dict[str, Any] = {
         "id": f"https://openalex.org/W{number}",
-        "doi": None,
         "title": f"Title of W{number}",
         "display_name": f"Title of W{number}",
         "publication_year": 2019,
-        "publication_date": "2019-01-01",
         "language": "en",
         "type": "article",
         "authorships": [{"author_position": "first", "author": {"id": "https://openalex.org/A1"}}],
         "cited_by_count": 0,
-        "is_retracted": False,
-        "is_paratext": False,
-        "is_xpac": False,
-        "concepts": [],
-        "primary_topic": None,
-        "topics": [],
-        "referenced_works": [],
-        "related_works": [],
-        "abstract_inverted_index": None,
+        **dict.fromkeys(("is_retracted", "is_paratext", "is_xpac"), False),
+        **{name: [] for name in ("concepts", "topics", "referenced_works", "related_works")},
+        **dict.fromkeys(("doi", "primary_topic", "abstract_inverted_index")),
     }
     return _with(record, values)
 

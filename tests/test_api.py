@@ -1,9 +1,9 @@
-"""The Python interface against the command line and the artifacts."""
+"""The Python interface against the command line and the artifacts; plausible wrong values end in one line of words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +13,18 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 import pipeline as mdcr
-from pipeline.api import selection
+from pipeline.api import PoolView, selection
 from pipeline.core.config import digest
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, MdcrError
 from pipeline.corpus.poolconfig import PoolConfig
-from tests.cli.conftest import root, tiny
+from tests.cli.conftest import own, root, tiny
 from tests.cli.run import flags, mdcr_json
+from tests.scores.cases import made_up
 from tests.stages.making import flip
 
-__all__ = ["root", "tiny"]
+__all__ = ["own", "root", "tiny"]
 
-SETTINGS = {"field": "Medicine", "size": 300, "year": 2019, "queries": 10}
+SETTINGS = {"corpus": "tiny", "field": "Medicine", "size": 300, "year": 2019, "queries": 10}
 COMMAND = "eval --field Medicine --size 300 --year 2019 --queries 10 --samples 1 --model bm25,lsa"
 
 
@@ -32,8 +33,15 @@ def workspace(root: Path) -> mdcr.Workspace:
     return mdcr.open(root)
 
 
-def test_a_pool_is_three_frames(workspace: mdcr.Workspace) -> None:
+@pytest.fixture(scope="module")
+def pool(workspace: mdcr.Workspace) -> PoolView:
+    """Return a pool that two systems have ranked."""
     pool = workspace.pool(**SETTINGS)
+    workspace.evaluate(pool, ["bm25", "lsa"])
+    return pool
+
+
+def test_a_pool_is_three_frames(workspace: mdcr.Workspace, pool: PoolView) -> None:
     counts = pool.pool.artifact.manifest.counts
     assert (len(pool.queries), len(pool.candidates)) == (counts["queries"], counts["candidates"]) == (10, 300)
     assert pool.queries["year"].unique().to_list() == [2019]
@@ -45,22 +53,18 @@ def test_a_pool_is_three_frames(workspace: mdcr.Workspace) -> None:
     assert shown.equals(shown.select("paper_id").join(papers, on="paper_id", how="left", maintain_order="left"))
 
 
-def test_views_print_one_line(workspace: mdcr.Workspace) -> None:
-    pool = workspace.pool(**SETTINGS)
+def test_views_print_one_line(workspace: mdcr.Workspace, pool: PoolView) -> None:
     assert re.fullmatch(r"<pool tiny-medicine\S+: 10 queries, 300 candidates, \d+ positives>", repr(pool))
     assert repr(workspace) == f"<workspace {workspace.root}: tiny>"
 
 
-def test_a_notebook_needs_no_terminal(tmp_path: Path) -> None:
+def test_a_notebook_needs_no_terminal(own: Path, tmp_path: Path) -> None:
     """It builds a corpus and tunes as the commands do, and shows its plots as pictures, without a backend."""
-    (tmp_path / "ours").mkdir()
-    (tmp_path / "theirs").mkdir()
-    workspace, theirs = mdcr.open(tmp_path / "ours"), tmp_path / "theirs"
+    workspace = mdcr.open(tmp_path)
     corpus = workspace.build("synthetic", corpus="tiny", papers=3_000, seed=5)
-    mdcr_json(theirs, *flags("corpus --source synthetic --papers 3k --seed 5 --corpus tiny"))
     assert (workspace.corpora(), len(corpus)) == (["tiny"], 3_000)
     (tuned,) = workspace.tune(**SETTINGS).rows(named=True)
-    (printed,) = mdcr_json(theirs, *flags(COMMAND.replace("eval", "tune").split(" --samples")[0]))["tunings"]
+    (printed,) = mdcr_json(own, *flags(COMMAND.replace("eval", "tune").split(" --samples")[0]))["tunings"]
     assert tuned["tuning"] == Path(printed["path"]).name
     assert (tuned["k1"], tuned["b"], tuned["map"]) == tuple(printed["counts"][name] for name in ("k1", "b", "map"))
     figure = mdcr.plot.by_field(workspace.evaluate(workspace.pool(**SETTINGS), "bm25"))
@@ -68,22 +72,8 @@ def test_a_notebook_needs_no_terminal(tmp_path: Path) -> None:
     assert shown["image/png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    ("source", "settings", "said"),
-    [
-        ("synthetic", {"input": "somewhere"}, "source synthetic takes no --input, got somewhere"),
-        ("parquet", {}, "must have the folder of the release. Give it with --input"),
-        ("jsonl", {"input": ".", "colums": {"title": "headline"}}, "no option --colums. Did you mean '--columns'"),
-    ],
-)
-def test_a_corpus_that_cannot_be_built(workspace: mdcr.Workspace, source: str, settings: Any, said: str) -> None:
-    with pytest.raises(InputError) as error:
-        workspace.build(source, **settings)
-    assert said in str(error.value)
-
-
-def test_evaluate_scores_what_the_command_scores(workspace: mdcr.Workspace) -> None:
-    frame = workspace.evaluate(workspace.pool(**SETTINGS), ["bm25", "lsa"])
+def test_evaluate_scores_what_the_command_scores(workspace: mdcr.Workspace, pool: PoolView) -> None:
+    frame = workspace.evaluate(pool, ["bm25", "lsa"])
     rows = mdcr_json(workspace.root, *flags(COMMAND))["rows"]
     means = {names: part["value"].mean() for names, part in frame.group_by("system", "measure")}
     assert {(row["system"], row["measure"]): row["value"] for row in rows} == pytest.approx(means, abs=1e-12)
@@ -92,9 +82,7 @@ def test_evaluate_scores_what_the_command_scores(workspace: mdcr.Workspace) -> N
     assert len(frame.to_pandas()) == len(frame)
 
 
-def test_a_ranking_has_its_grades(workspace: mdcr.Workspace) -> None:
-    pool = workspace.pool(**SETTINGS)
-    workspace.evaluate(pool, "bm25")
+def test_a_ranking_has_its_grades(workspace: mdcr.Workspace, pool: PoolView) -> None:
     frame = workspace.ranking(pool, "bm25")
     first = frame.filter(rank=1)
     assert len(first) == 10
@@ -105,9 +93,7 @@ def test_a_ranking_has_its_grades(workspace: mdcr.Workspace) -> None:
         assert entries["score"].is_sorted(descending=True)
 
 
-def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace) -> None:
-    pool = workspace.pool(**SETTINGS)
-    workspace.evaluate(pool, "lsa")
+def test_vectors_are_those_that_were_ranked_by(workspace: mdcr.Workspace, pool: PoolView) -> None:
     ids, vectors = workspace.vectors(pool, "lsa")
     assert set(ids) == {*pool.candidates["paper_id"], *pool.queries["query_id"]}
     assert isinstance(vectors, np.memmap)
@@ -128,11 +114,12 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-@pytest.mark.parametrize("ending", [".npy", ".ids.txt"])
-@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
-def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, damage: Callable[[Path], None]) -> None:
-    pool = workspace.pool(**SETTINGS)
-    workspace.evaluate(pool, "lsa")
+@pytest.mark.parametrize(
+    ("damage", "ending"), [(cut, ".npy"), (flip, ".npy"), (flip, ".ids.txt"), (Path.unlink, ".npy")]
+)
+def test_a_damaged_export_is_made_again(
+    workspace: mdcr.Workspace, pool: PoolView, ending: str, damage: Callable[[Path], None]
+) -> None:
     ids, vectors = workspace.vectors(pool, "lsa")
     path = Path(vectors.filename).with_suffix(ending)  # type: ignore[attr-defined]
     expected = path.read_bytes(), vectors.copy()
@@ -142,8 +129,7 @@ def test_a_damaged_export_is_made_again(workspace: mdcr.Workspace, ending: str, 
     np.testing.assert_array_equal(values, expected[1])
 
 
-def test_two_systems_are_compared(workspace: mdcr.Workspace) -> None:
-    pool = workspace.pool(**SETTINGS)
+def test_two_systems_are_compared(workspace: mdcr.Workspace, pool: PoolView) -> None:
     frame = workspace.evaluate(pool, ["bm25", "lsa"])
     difference = mdcr.compare(frame, "bm25", "lsa").row(by_predicate=pl.col("measure") == "map", named=True)
     means = dict(frame.filter(measure="map").group_by("system").agg(pl.col("value").mean()).iter_rows())
@@ -165,7 +151,7 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == ["Medicine"]
     with pytest.raises(InputError, match="one pool size"):
         mdcr.plot.by_field(scores, "ndcg")
-    fewer = workspace.evaluate(workspace.pools(**SETTINGS | {"size": "300", "queries": 9}), ["bm25", "lsa"])
+    fewer = workspace.evaluate(workspace.pool(**SETTINGS | {"queries": 9}), ["bm25", "lsa"])
     both = mdcr.summarise(pl.concat([scores, fewer])).filter(measure="ndcg", size=300, system="lsa")
     assert sorted(both["queries"]) == [9, summary["queries"][0]]
     with pytest.raises(InputError, match="differ in size alone"):
@@ -181,39 +167,15 @@ def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:
         (lambda ws, pool: ws.ranking(pool, "bm25", depth=7), "ws.evaluate"),
         (lambda ws, _: ws.scores(field="Art"), "Medicine"),
         (lambda ws, pool: ws.vectors(pool, "bm25"), "one encoder"),
-        (lambda ws, _: mdcr.open(ws.root, workers=0), "workers must be at least 1, got 0"),
-        (lambda ws, _: mdcr.open(ws.root / "absent"), "must be a folder"),
+        (lambda ws, _: ws.pool(feild="Art"), "there is no setting 'feild'. Did you mean 'field'"),
+        (lambda ws, _: ws.pools(positives="prefilterd"), "got 'prefilterd'. Did you mean 'prefiltered'"),
     ],
 )
 def test_a_choice_that_is_not_one_lists_what_there_is(
-    workspace: mdcr.Workspace, ask: Callable[..., Any], message: str
+    workspace: mdcr.Workspace, pool: PoolView, ask: Callable[..., Any], message: str
 ) -> None:
-    pool = workspace.pool(**SETTINGS)
-    workspace.evaluate(pool, "lsa")
     with pytest.raises(InputError, match=message):
         ask(workspace, pool)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "said"),
-    [
-        ("nested", "no", "nested must be true or false, got 'no'"),
-        ("drop_same_title", 0, "--keep-same-title must be true or false, got 0"),
-        ("seed", 13.0, "--seed must be a whole number, got 13.0"),
-        ("year", 2019.0, "--year must be a whole number, got 2019.0"),
-        ("samples", True, "--samples must be a whole number, got True"),
-        ("queries", 0, "--queries must be a whole number of at least 1, such as 200k, or all, got 0"),
-        ("min_citations", "few", "--min-citations must be a whole number, got 'few'"),
-        ("positives", "prefilterd", "got 'prefilterd'. Did you mean 'prefiltered'"),
-        ("feild", "Art", "there is no setting 'feild'. Did you mean 'field'"),
-    ],
-)
-def test_settings_of_another_type_are_refused(root: Path, setting: str, value: Any, said: str) -> None:
-    workspace = mdcr.open(root)
-    for refuses in (workspace.pool, workspace.scores):
-        with pytest.raises(InputError) as error:
-            refuses(**{setting: value})
-        assert said in str(error.value)
 
 
 def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
@@ -226,3 +188,90 @@ def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
     assert digest(PoolConfig()) == "d6bab7d2d25dc2febf2f23175e0094ad08ce388776d283cd5bf18b9a8fcf493a"
     with pytest.raises(InputError, match=r"seed must be a whole number, got 13\.0"):
         PoolConfig(seed=13.0)  # type: ignore[arg-type]
+
+
+NAN = float("nan")
+NO_NAME: list[Any] = ["nope"]
+NO_COUNT: list[Any] = ["x", 2.5, 0, NAN, True]
+NO_NUMBER: list[Any] = ["x", -1, 2, NAN]
+SCORES = made_up(["bm25", "lsa"], [(None, 300)], samples=1)
+RUN, QRELS = {"q": {"d": 1.0}}, {"q": {"d": 1}}
+
+
+def refused(function: Callable[..., Any], usual: Mapping[str, Any], wrong: Mapping[str, Sequence[Any]]) -> None:
+    """Call a function with each wrong value in place of a usual one; with the usual ones alone it works."""
+    for name, values in wrong.items():
+        for value in values:
+            with pytest.raises(MdcrError) as error:
+                pytest.fail(f"{name}={value!r} was taken: {function(**{**usual, name: value})}")
+            assert "\n" not in str(error.value)
+    function(**usual)
+
+
+def test_of_the_workspace(workspace: mdcr.Workspace, root: Path) -> None:
+    refused(mdcr.open, {"root": root}, {"root": ["/nope"], "memory": ["x", "0"], "workers": [0], "device": ["gpu"]})
+    refused(workspace.build, {"source": "synthetic", "corpus": "t2", "papers": 500}, {
+        "source": NO_NAME, "corpus": ["../x"], "duplicates": NO_NAME, "papers": ["x", 0], "colour": ["red"],
+    })  # fmt: skip
+    refused(workspace.corpus, {"name": "tiny"}, {"name": NO_NAME})
+
+
+def test_of_pools(workspace: mdcr.Workspace) -> None:
+    refused(workspace.tune, SETTINGS, {
+        "corpus": NO_NAME, "field": NO_NAME, "size": NO_COUNT, "year": ["x", 2019.0, []], "queries": [*NO_COUNT, ""],
+        "seed": ["x", 13.0], "colour": ["red"], "drop_same_title": [0],
+    })  # fmt: skip
+    refused(workspace.pools, SETTINGS, {
+        "samples": NO_COUNT, "nested": ["x", 5], "min_citations": ["x", 2.5], "split": NO_NAME,
+        "exclude": [5, "/nope", [5]],
+    })  # fmt: skip
+    refused(workspace.pool, SETTINGS, {"sample": [*NO_COUNT, None, 99_999], "size": ["300,400"]})
+
+
+def test_of_systems(workspace: mdcr.Workspace, pool: PoolView, tmp_path: Path) -> None:
+    refused(workspace.evaluate, {"pools": pool, "systems": "bm25"}, {
+        "pools": [[5], pool.name], "systems": [*NO_NAME, "", []], "depth": NO_COUNT, "colour": ["red"],
+        "measures": [["nope"]], "engine": NO_NAME, "bm25_engine": NO_NAME, "precision": NO_NAME, "runs": [["/nope"]],
+        "missing_positives": ["nope", 5], "allow_unknown": ["x", 5],
+    })  # fmt: skip
+    refused(workspace.scores, {"corpus": "tiny"}, {
+        "corpus": NO_NAME, "field": NO_NAME, "size": ["x", 2.5, NAN, True], "systems": NO_NAME, "colour": ["red"],
+    })  # fmt: skip
+    refused(workspace.ranking, {"pool": pool, "system": "bm25"}, {"system": [*NO_NAME, "bm25,lsa"], "depth": ["x", 7]})
+    refused(workspace.vectors, {"pool": pool, "system": "lsa"}, {"system": [*NO_NAME, "bm25"], "precision": NO_NAME})
+    no_path: list[Any] = [tmp_path / "v.csv", tmp_path]
+    refused(workspace.write_vectors, {"pool": pool, "system": "lsa", "path": tmp_path / "v.npy"}, {"path": no_path})
+
+
+def test_of_scores() -> None:
+    empty = pl.concat([SCORES, SCORES])
+    refused(mdcr.summarise, {"scores": SCORES}, {"scores": [empty, SCORES.head(0)], "baseline": NO_NAME})
+    refused(mdcr.compare, {"scores": SCORES, "first": "bm25", "second": "lsa"}, {
+        "scores": [empty], "first": [*NO_NAME, "lsa"], "second": NO_NAME, "measures": [["nope"]],
+    })  # fmt: skip
+    refused(mdcr.tables, {"scores": SCORES}, {"measures": [["nope"]], "baseline": NO_NAME})
+    refused(mdcr.Draws, {}, {
+        "seed": ["x", 2.5, "\ud800"], "resamples": ["x", -1, 2.5], "level": NO_NUMBER, "permutations": NO_COUNT,
+        "alpha": NO_NUMBER, "resample": NO_NAME,
+    })  # fmt: skip
+
+
+def test_of_runs_and_qrels() -> None:
+    refused(mdcr.evaluate, {"runs": RUN, "qrels": QRELS}, {
+        "runs": [None, "", [], {}, [5], "/nope", {"q": 5}, {"q": {"d": "x"}}, {"q": {"d": NAN}}],
+        "qrels": [None, "", {}, "/nope", {"q": 5}, {"q": {"d": 0.5}}, {"q": {}}, {"z": {"d": 1}}, [QRELS]],
+        "measures": [["nope"]],
+    })  # fmt: skip
+
+
+def test_of_registrations() -> None:
+    refused(mdcr.register_encoder, {"name": "of-the-door", "like": "lsa"}, {
+        "name": ["", "a b", "lsa"], "like": NO_NAME
+    })  # fmt: skip
+    refused(mdcr.register_measure, {"name": "of-the-door", "label": "Z"}, {"name": ["", "a b", "map(2)"]})
+
+
+def test_values_of_other_libraries_are_taken(workspace: mdcr.Workspace, pool: PoolView) -> None:
+    assert len(workspace.evaluate((each for each in [pool]), ("bm25", "lsa"), depth=np.int64(500))) > 0
+    scores = SCORES.with_columns(more=pl.lit(1), query=pl.col("query").cast(pl.Int64))
+    assert len(mdcr.compare(scores, "bm25", "lsa")) > 0

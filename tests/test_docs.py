@@ -11,6 +11,7 @@ import pytest
 from pipeline.cli.parsers import parsers, variable
 from pipeline.corpus.poolconfig import RULES
 from pipeline.studies.base import STUDIES
+from tests import conftest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,13 +50,15 @@ def commands(page: Path, tool: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_and_options_exist(page: Path) -> None:
+def test_commands_options_recipes_and_studies_exist(page: Path) -> None:
     for name, rest in commands(page, "mdcr"):
         stage = rest.split()[0] if name == "submit" else name
         takes = COMMANDS[name].options.keys() | COMMANDS[stage].options.keys()
         assert set(re.findall(r"(?<!\S)--[a-z][a-z0-9-]*", rest)) <= takes, (name, rest)
-    every = TOOLS.union(*(command.options for command in COMMANDS.values()))
-    assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", page.read_text())) <= every
+    text, every = page.read_text(), TOOLS.union(*(command.options for command in COMMANDS.values()))
+    assert set(re.findall(r"`(--[a-z][a-z0-9-]+)", text)) <= every
+    assert set(re.findall(r"(?:--recipe |RECIPE=)([a-z_0-9]+)(?![\w./])", text)) <= RECIPES
+    assert set(re.findall(r"(?:mdcr study |STUDY=)([a-z_]+)(?![\w.])", text)) <= STUDIES.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -70,15 +73,6 @@ def test_goals_and_variables_of_make_exist(page: Path) -> None:
         stage = (re.search(r"(?<!\S)STAGE=(\w+)", rest) or ["", first])[1]
         takes |= {*map(variable, COMMANDS[stage].options)} if stage in COMMANDS else set()
         assert set(re.findall(r"(?<!\S)([A-Z][A-Z0-9_]+)=", rest)) <= takes, (first, rest)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_recipes_and_studies_exist(page: Path) -> None:
-    for path in re.findall(r"runs/recipes/([a-z_0-9]+\.toml)", page.read_text()):
-        assert (ROOT / "runs/recipes" / path).is_file(), path
-    text = page.read_text()
-    assert set(re.findall(r"(?:--recipe |RECIPE=)([a-z_0-9]+)(?![\w./])", text)) <= RECIPES
-    assert set(re.findall(r"(?:mdcr study |STUDY=)([a-z_]+)(?![\w.])", text)) <= STUDIES.keys()
 
 
 def test_every_command_and_recipe_is_documented() -> None:
@@ -98,3 +92,8 @@ def test_every_page_leads_to_the_words_and_all_pages_are_short_together() -> Non
 def test_the_protocols_state_every_rule_of_pools() -> None:
     stated = set(re.findall(r"`([a-z_]+)", (ROOT / "docs/protocols.md").read_text()))
     assert {*RULES} <= stated
+
+
+def test_the_lists_of_slow_and_of_quick_modules_name_modules() -> None:
+    slow = {conftest.TESTS / f"{name}.py" for name in conftest._LONG.split()}
+    assert not [path for path in slow | conftest._QUICK_FILES if not path.is_file()]

@@ -14,6 +14,10 @@ TABLE = """Retrieval, Art (2019, 600 queries)
 system  MAP
 bm25    24.3   [20.8, 28.3]
 rrf(bm25,lsa)  27.0*\u2020 [23.3, 31.1]  citations to 2021
+
+Retrieval, Physics (2019, 600 queries)
+
+bm25    30.1   [27.0, 33.0]
 """
 CSV = "system,measure,value\nbm25,ndcg@10,0.67894\n"
 FIGURE = re.compile(r"\d \[[-+]?\d|\| [*]*[-+]?\d*\.\d+[^|a-zA-Z]*\|")
@@ -24,25 +28,18 @@ FIGURE = re.compile(r"\d \[[-+]?\d|\| [*]*[-+]?\d*\.\d+[^|a-zA-Z]*\|")
     ("row", "made", "found"),
     [
         ("| bm25 | 24.3 [20.8, 28.3] |", TABLE, True),
-        ("| bm25 | 24.3 [20.8, 28.4] |", TABLE, False),
         ("| bm25 | 24.3 [28.3, 20.8] |", TABLE, False),  # in another order
-        ("| Art | 600 | bm25 | 24.3 [20.8, 28.3] |", TABLE, True),
         ("| Physics | 600 | bm25 | 24.3 [20.8, 28.3] |", TABLE, False),
+        ("| Art | bm25 | 24.3 [20.8, 28.3] |", TABLE, True),
+        ("| Art | bm25 | 30.1 [27.0, 33.0] |", TABLE, False),  # of the table below
         ("| lsa | 24.3 [20.8, 28.3] |", TABLE, False),
         ("| `rrf(bm25,lsa)` | **27.0**\u2020 [23.3, 31.1] | citations to 2021 |", TABLE, True),
-        ("| bm25 | 0.6789 |", CSV, True),
         ("| bm25 | 67.9 |", CSV, True),
         ("| bm25 | 0.6788 |", CSV, False),
     ],
 )
 def test_a_row_is_found_by_its_words_and_digits(row: str, made: str, found: bool) -> None:
     assert any(figures.is_in(row, line) for line in figures.titled(made)) == found
-
-
-def test_every_row_stands_below_the_title_of_its_table() -> None:
-    made = "Pool A\n\nsystem MAP\nbm25 1.5\nlsa 2.0\n\nPool B\n\nbm25 3.0\n"
-    lines = [line for line in figures.titled(made) if line.split()[-1:] in (["1.5"], ["2.0"], ["3.0"])]
-    assert lines == ["Pool A bm25 1.5", "Pool A lsa 2.0", "Pool B bm25 3.0"]
 
 
 def test_a_page_whose_digits_differ_is_said_with_line_and_command(

@@ -15,11 +15,15 @@ import venv
 from functools import cache
 from glob import glob
 from pathlib import Path
+from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from docs import figures
+from pipeline.scores.compare import DIFFERENCES
+from pipeline.scores.frames import SCORES_SCHEMA
+from pipeline.scores.summary import SUMMARY
 from pipeline.studies.base import STUDIES
 from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
@@ -33,6 +37,9 @@ TUTORIALS = [f"tutorials/{page}" for page in ("encoder", "corpus", "paper")]
 HOW_TO = ["clusters", "interchange", "audit", "leaderboard", "judging", "encoders", "shared-task", "study", "papers"]
 PAGES = [ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, "mdcr", "neighbours", "experiments")]
 """Pages that are followed, each from top to bottom."""
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""Without the code of the checkout."""
 
 NEED_DATA = {
     "scirepeval": "hf download allenai/",
@@ -91,33 +98,24 @@ def demo(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def studied(demo: Path, wheel: Path) -> Path:
     """Return the workspace after every study that needs no more than it."""
     commands = [*(["study", name] for name in ORDER), ["study", "neighbours", "--dry-run"]]
-    ended = elsewhere(commands, demo, environment(), wheel / "python")
+    ended = elsewhere(commands, demo, ENVIRONMENT, wheel / "python")
     assert [result.returncode for result in ended] == [0] * len(commands), [result.stderr for result in ended]
     assert "tags" in ended[-1].stdout
     assert all((demo / f"runs/reports/{name}/index.html").is_file() for name in ORDER)
     return demo
 
 
-def environment() -> dict[str, str]:
-    """Return the environment without the code of the checkout."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def said(wheel: Path, folder: Path, program: str, *words: str) -> str:
-    """Run a program of the wheel's environment, which must succeed, and return what it printed."""
-    command = [wheel / program, *words]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_python_and_the_published_figures_are_in_the_wheel(wheel: Path, tmp_path: Path) -> None:
     code = "import mdcr, pipeline; print(mdcr.__file__, pipeline.__file__)"
     code += "; print(mdcr.evaluate({'q': {'d': 1.0}}, {'q': {'d': 1}})['value'].max())"
-    places, value = said(wheel, tmp_path, "python", "-c", code).splitlines()
-    assert str(ROOT) not in places
-    assert value == "1.0"
-    assert "published" in said(wheel, tmp_path, "mdcr", "models", "specter")
+    printed = []
+    for command in ([wheel / "python", "-c", code], [wheel / "mdcr", "models", "specter"]):
+        done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        printed += done.stdout.splitlines()
+    assert str(ROOT) not in printed[0]
+    assert printed[1] == "1.0"
+    assert any("published" in line for line in printed[2:])
 
 
 @pytest.mark.parametrize("name", NEED_DATA)
@@ -184,17 +182,13 @@ def follow(page: Path, workspace: Path, has: str = "") -> None:
             if title:
                 Path(title).write_text(text)
             elif language == "python":
-                python(text)
+                exec(compile(text, page, "exec"), {"__name__": "__main__"})  # noqa: S102
             elif language == "sh":
                 printed = "".join(shell(line) for line in text.replace("\\\n", " ").splitlines())
             elif language == "text":
                 known = {line.rstrip() for line in printed.splitlines()}
                 missing = [line for line in text.splitlines() if line not in {*known, "..."}]
                 assert not missing, f"{page.name}: not printed: {missing}\n{printed}"
-
-
-def python(text: str) -> None:
-    exec(compile(text, "page", "exec"), {"__name__": "__main__"})  # noqa: S102
 
 
 def shell(line: str) -> str:
@@ -213,7 +207,7 @@ def shell(line: str) -> str:
                 Path(target).write_text(done.stdout)
             return "" if target else done.stderr + done.stdout
         case ["python", path]:
-            python(Path(path).read_text())
+            exec(compile(Path(path).read_text(), path, "exec"), {"__name__": "__main__"})  # noqa: S102
         case _:
             path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
             subprocess.run(["bash", "-euo", "pipefail", "-c", line], env=os.environ | {"PATH": path}, check=True)
@@ -227,6 +221,21 @@ FRESH = ("index", "audit", "judging", "shared-task")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_works_as_written(page: Path, studied: Path, tmp_path: Path) -> None:
     follow(page, shutil.copytree(studied.with_name("fresh"), tmp_path / "demo") if page.stem in FRESH else studied)
+
+
+def test_frames_of_the_page_of_python_have_the_columns_of_the_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ((*_, code),) = BLOCK.findall((ROOT / "docs/python.md").read_text())
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    columns = {"scores": SCORES_SCHEMA, "summary": SUMMARY, "differences": DIFFERENCES}
+    for name, schema in columns.items():
+        assert len(names[name]) > 0, name
+        assert sorted(names[name].columns) == sorted(schema), name
+    assert names["vectors"].shape == (len(names["ids"]), names["vectors"].shape[1])
+    assert names["figure"]._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.mark.slurm

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import re
 import shlex
 from pathlib import Path
@@ -13,11 +11,12 @@ import pytest
 from pipeline.studies.scirepeval.tasks import FORMATS
 from tests.cli.run import mdcr
 from tests.encode.tiny import save_bert
+from tests.releases import write_lines
 from tests.studies.facets import collection
 from tests.studies.facets.conftest import few_random_orders as few_random_orders
 from tests.studies.mdcr.conftest import random_lists, write_split
 from tests.studies.scirepeval import published
-from tests.test_papers import PAPERS, outputs
+from tests.test_papers import PAPERS
 from tests.train import test_multi_format as multi_format
 
 TWO = "lsa:dimension=8,lsa:dimension=9"
@@ -82,24 +81,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     collection.write(data / "csfcube")
     write_split(data / "mdcr", "test", random_lists(1))
     save_bert(data / "bert", positions=64)
-    (data / "title-abstract").mkdir()
     for name in ("iclr", "acl-anthology"):
-        rows = [
-            {
-                "id": str(n),
-                "title": f"Deep models of text {n}",
-                "abstract": f"We train the model {n}. It is a good one. The end.",
-            }
-            for n in range(12)
-        ]
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (data / "title-abstract" / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+        abstract = "We train the model {}. It is a good one. The end."
+        rows = [{"id": str(n), "title": f"Deep models of text {n}", "abstract": abstract.format(n)} for n in range(12)]
+        write_lines(data / "title-abstract" / f"{name}.jsonl.gz", rows)
     return data
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("reproduced")
+
+
+def outputs(paper: str, letter: str) -> set[str]:
+    """Return the outputs of a command that rows name, in cells such as "A; B: `tasks`, `formats`"."""
+    cells = (part.partition(":") for row in PAPERS[paper].rows for part in row.outputs.split(";"))
+    named = [listed for letters, _, listed in cells if letter and letter in letters]
+    return {output for listed in named for output in re.findall("`([^`]+)`", listed)}
 
 
 def exists(folder: Path, output: str) -> bool:
@@ -120,11 +118,4 @@ def test_every_output_exists(root: Path, data: Path, paper: str) -> None:
         done = mdcr(root, *words, *(["--output", str(report)] if written else []))
         assert done.returncode == 0, (text, done.stderr[-2000:])
         assert written or done.stdout
-        named = {
-            (row.number, output)
-            for row in PAPERS[paper].rows
-            for source, found in outputs(row.outputs)
-            for output in found
-            if source == letter
-        }
-        assert not [pair for pair in sorted(named) if not exists(report, pair[1])], letter
+        assert not [output for output in sorted(outputs(paper, letter)) if not exists(report, output)], letter

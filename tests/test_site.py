@@ -7,10 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import pipeline
+from pipeline.cli.parsers import parsers
 from tests.cli.run import flags, mdcr
 
 ROOT = Path(__file__).parents[1]
@@ -57,41 +60,30 @@ def test_links_of_the_site_lead_somewhere_and_nothing_is_fetched(site: Path) -> 
 
 
 def test_the_reference_has_every_name_and_command(site: Path) -> None:
-    import pipeline
-    from pipeline.cli.parsers import parsers
-
     api, commands = ((site / f"reference/{name}.html").read_text() for name in ("api", "commands"))
     assert all(f"mdcr.{name}" in api for name in pipeline.__all__ if name != "__version__")
     assert ":class:" not in api
     assert ":func:" not in api
     for name, command in parsers().items():
         assert f"mdcr {name}" in commands
-        assert all(f"<code>{option}</code>" in commands for option in command.options if option != "--help")
-
-
-def make_image(programs: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run ``make image`` where only some programs are to be found."""
-    for name in ("sh", "make"):
-        (programs / name).symlink_to(str(shutil.which(name)))
-    command = [programs / "make", "-f", ROOT / "Makefile", "--no-print-directory", "image", *words]
-    return subprocess.run(command, env={"PATH": str(programs)}, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def test_make_image_says_what_it_needs(tmp_path: Path) -> None:
-    """Where neither Docker nor Podman nor Apptainer is, in one line."""
-    ended = make_image(tmp_path)
-    assert ended.returncode == 2
-    assert "make image needs Docker with a running daemon, Podman or Apptainer" in ended.stderr.splitlines()[0]
+        assert all(f"<code>{option}</code>" in commands for option in command.options.keys() - {"--help"})
 
 
 @pytest.mark.parametrize("tool", ["docker", "podman", "apptainer"])
 def test_make_image_takes_the_tool_that_is_there(tmp_path: Path, tool: str) -> None:
     """A program in the place of the tool tells what it was given; its files are those of the checkout."""
+    for name in ("sh", "make"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    command = [tmp_path / "make", "-f", ROOT / "Makefile", "--no-print-directory", "image", "FAISS=gpu"]
+    image = partial(subprocess.run, command, env={"PATH": str(tmp_path)}, cwd=ROOT, capture_output=True, text=True)
+    without = image()
+    assert without.returncode == 2
+    assert "make image needs Docker with a running daemon, Podman or Apptainer" in without.stderr.splitlines()[0]
     (tmp_path / tool).write_text('#!/bin/sh\n[ "$1" = info ] || echo "$@"\n')
     (tmp_path / tool).chmod(0o755)
-    ended = make_image(tmp_path, "FAISS=gpu")
-    words = ended.stdout.split()
+    ended = image()
     assert ended.returncode == 0, ended.stderr
+    words = ended.stdout.split()
     assert words[0] == "build"
     assert words[words.index("--build-arg") + 1] == "FAISS=gpu"
     recipe = (ROOT / ("apptainer.def" if tool == "apptainer" else "Dockerfile")).read_text()

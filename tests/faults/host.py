@@ -22,11 +22,7 @@ SHARD_ROWS = 150
 
 
 class Host:
-    """Starts the process and talks to it. Its commands see the workspace ``root``.
-
-    Args:
-        log: a file for what the commands say.
-    """
+    """Starts the process, whose commands write what they say to ``log``, and talks to it."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -42,11 +38,10 @@ class Host:
 
     def run(self, root: Path, words: list[str], **moment: float) -> dict[str, Any]:
         """Run a command and return the answer."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise RuntimeError("the process has no pipes")
+        assert self._process.stdin
+        assert self._process.stdout
         request = {"words": [*words, "--root", str(root)], "root": str(root), **moment}
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer | {"errors": self._log.read_text(errors="replace")}
 
@@ -82,13 +77,8 @@ def serve(log: Path) -> None:
         status = _wait(pid, started + request["seconds"] if "seconds" in request else None)
         events = os.read(read, 20).decode()
         os.close(read)
-        answer = {
-            "killed": status == -signal.SIGKILL,
-            "code": status,
-            "events": int(events or 0),
-            "seconds": time.monotonic() - started,
-        }
-        sys.stdout.write(json.dumps(answer) + "\n")
+        answer = {"killed": status == -signal.SIGKILL, "code": status, "events": int(events or 0)}
+        sys.stdout.write(json.dumps(answer | {"seconds": time.monotonic() - started}) + "\n")
         sys.stdout.flush()
 
 

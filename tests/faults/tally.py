@@ -27,12 +27,7 @@ def share(attacks: Sequence[_Attack], one_in: int, first: int = 0) -> Sequence[_
 
 
 class Tally:
-    """Counts the faults of one test: first how many were ``tried``, then what came of each.
-
-    Args:
-        record: pytest's ``record_property``, whose records come back from worker processes.
-        kind: one of :data:`KINDS`.
-    """
+    """Counts the faults of one test by pytest's ``record_property``, whose records come back from worker processes."""
 
     def __init__(self, record: Callable[[str, object], None], kind: str) -> None:
         self._record = record
@@ -48,11 +43,9 @@ def summary(reporter: pytest.TerminalReporter) -> list[str]:
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     for reports in reporter.stats.values():
         for report in reports:
-            if getattr(report, "when", "") == "teardown":  # carries what setup and call recorded too
-                continue
-            for name, value in getattr(report, "user_properties", ()):
-                if name == PROPERTY:
-                    kind, what, number = value
+            recorded = getattr(report, "user_properties", ())
+            if getattr(report, "when", "") != "teardown":  # that carries what setup and call recorded too
+                for kind, what, number in (value for name, value in recorded if name == PROPERTY):
                     counts[kind][what] += number
     lines = []
     for kind, count in counts.items():

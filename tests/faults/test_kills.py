@@ -22,20 +22,10 @@ ROUND = 10
 """Kills of one chain."""
 
 EVALUATE = "eval --corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --measures map --workers 1"
-TRAINING = {
-    "base": "{base}",
-    "triplets": "specter",
-    "draw": "{{until=2018, queries=16, seed=1}}",
-    "validation": "{{year=2019, size=60, queries=4}}",
-    "batch": "8",
-    "micro_batch": "4",
-    "max_length": "16",
-    "warmup": "4",
-    "learning_rate": "1e-3",
-    "epochs": "4",
-    "checkpoints": "4",
-    "precision": "float32",
-}
+TRAINING = """
+    triplets=specter draw={until=2018,queries=16,seed=1} validation={year=2019,size=60,queries=4} batch=8 micro_batch=4
+    max_length=16 warmup=4 learning_rate=1e-3 epochs=4 checkpoints=4 precision=float32
+"""
 SHARES = {"corpus": 0.2, "eval": 0.3, "train": 0.2, "report": 0.1, "leaderboard": 0.1, "export": 0.1}
 """How many of the kills are for each command."""
 
@@ -56,7 +46,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbe
     corpus = ["corpus", "--source", "s2orc2020", "--input", str(input_folder), *flags("--corpus tiny --workers 1")]
     export = ["export", "run", *flags("--corpus tiny --size all --queries 20 --samples 1 --model bm25,lsa --workers 1")]
     base = save_bert(folder / "base", positions=64)
-    settings = [f"--set={name}={value.format(base=base)}" for name, value in TRAINING.items()]
+    settings = [f"--set={setting}" for setting in (f"base={base}", *TRAINING.split())]
     train = ["train", "train_past", *settings, *flags("--corpus tiny --workers 1 --device cpu")]
     commands = [corpus, list(flags(EVALUATE)), train, ["report"], ["leaderboard"], export]
     host = Host(folder / "log")

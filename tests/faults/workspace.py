@@ -20,19 +20,11 @@ def release(folder: Path, papers: int = PAPERS) -> Path:
     """Write a small S2ORC release in which every paper has a text and cites others."""
     records = []
     for number in range(papers):
-        paper = made_up_paper(number)
+        texts = {name: made_up_paper(number)[name] for name in ("title", "abstract")}
+        fields = ["Medicine"] if number % 3 else ["Physics", "Biology"]
         cited = [str((number * 7 + step) % papers) for step in range(1, 5)]
-        records.append(
-            s2orc_record(
-                str(number),
-                title=paper["title"],
-                abstract=paper["abstract"],
-                year=2018 + number % 2,
-                mag_field_of_study=["Medicine"] if number % 3 else ["Physics", "Biology"],
-                outbound_citations=cited,
-                has_outbound_citations=True,
-            )
-        )
+        citing = {"outbound_citations": cited, "has_outbound_citations": True}
+        records.append(s2orc_record(str(number), year=2018 + number % 2, mag_field_of_study=fields, **texts, **citing))
     return write_s2orc(folder, records, parts=3)
 
 

@@ -10,10 +10,9 @@ from pipeline.sources import content, documents
 from pipeline.sources.collection import JsonLines
 from pipeline.sources.documents import read_json
 from pipeline.sources.registry import open_release
-from tests.faults.hostile import CONTENTS, SOURCES
+from tests.faults.hostile import SOURCES
+from tests.faults.hostile_files import READ
 from tests.releases import read
-
-READ = {name: data for name, data, counted, _ in CONTENTS if counted is not None}
 
 
 @pytest.mark.parametrize("name", READ)
