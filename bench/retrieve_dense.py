@@ -1,6 +1,6 @@
 """Exact dense search against faiss.IndexFlatL2: same vectors, same queries, same run, two threads each.
 
-    python bench/retrieve_dense.py [faiss-COUNT] [--quick] [--device cuda --queries 380 3800]
+    python bench/retrieve_dense.py [faiss-COUNT | pools] [--quick] [--device cuda --queries 380 3800]
 
 Vectors: a mixture of 500 Gaussians in 768 dimensions whose centres have 0.7 times the spread of their points, shifted
 by a common mean as encoders' vectors are. A query is a vector and noise of half the spread. Isotropic noise is the hard
@@ -11,8 +11,9 @@ other work on the machine moves less) are compared.
 Faiss multiplies by the OpenBLAS of its wheel, which may not know the processor. The core that it uses is printed, and
 the peer runs with the best one: the script starts itself again with ``OPENBLAS_CORETYPE``.
 
-Measured: 20k, 60k, 200k and 1M vectors against Faiss. On a GPU, Faiss's index lies there; our vectors are sent in each
-search, or lie there as well.
+Measured: 20k, 60k, 200k and 1M vectors against Faiss; twelve pools (three samples of four nested sizes), of which each
+goes on from the ranking of the next smaller one, against twelve searches, beside the limit, which is the ratio of the
+candidates searched. On a GPU, Faiss's index lies there; our vectors are sent in each search, or lie there as well.
 """
 
 from __future__ import annotations
@@ -21,46 +22,29 @@ import argparse
 import itertools
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
 import torch
-from threadpoolctl import threadpool_info
 
 from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import exact
+from pipeline.retrieve.ann import blas_core
 from pipeline.retrieve.base import Ranking, VectorBlock, block_rows, no_exclusions
 
-PARTS = ("faiss-20000", "faiss-60000", "faiss-200000", "faiss-1000000")
-DIMENSION, DEPTH, THREADS, TOPICS = 768, 500, 2, 500
+PARTS = ("faiss-20000", "faiss-60000", "faiss-200000", "faiss-1000000", "pools")
+DIMENSION, DEPTH, THREADS, TOPICS, POOLS = 768, 500, 2, 500, 1_000_000
 PAUSE = 0.1
 """Seconds before each run: threads of the one before, Faiss's above all, wait actively for a while."""
-CORES = {
-    "avx512f": ("SkylakeX", ("Cooperlake", "Sapphirerapids")),
-    "avx2": ("Haswell", ("Zen", "Excavator")),
-}
-"""For a processor with an instruction set, the widest first: a core of OpenBLAS, and those that are as good."""
 RESOURCES = Resources(memory=8 << 30, workers=THREADS, device="cpu")
-
-
-def blas_core() -> tuple[str, str]:
-    """Return the processor core for which Faiss's OpenBLAS multiplies, and a better one for this processor, if any."""
-    folder = str(Path(faiss.__file__).parent.parent)
-    own = [info for info in threadpool_info() if re.match(re.escape(folder) + r"/faiss[^/]*\.libs/", info["filepath"])]
-    core = next((str(info["architecture"]) for info in own if info["internal_api"] == "openblas"), "")
-    flags = Path("/proc/cpuinfo").read_text().split()
-    better, as_good = next((cores for flag, cores in CORES.items() if flag in flags), ("", ()))
-    return core, better if core and core not in (better, *as_good) else ""
 
 
 def make_vectors(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,17 +59,23 @@ def make_vectors(count: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
     return some + np.float32(0.5) * rng.standard_normal(some.shape, np.float32), vectors
 
 
-def blocks(vectors: Any) -> Iterator[VectorBlock]:
-    """Yield all vectors as they lie."""
+def blocks(vectors: Any, rows: np.ndarray | None = None) -> Iterator[VectorBlock]:
+    """Yield all vectors as they lie, or gather those of some rows."""
     size = block_rows(DIMENSION, RESOURCES.memory)
+    if rows is not None:
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size], vectors[rows[start : start + size]]
+        return
     for start in range(0, len(vectors), size):
         part = vectors[start : start + size]
         yield np.arange(start, start + len(part), dtype=np.uint32), part
 
 
-def search(device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int) -> Ranking:
+def search(
+    device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int, start: Ranking | None = None
+) -> Ranking:
     resources, nothing = replace(RESOURCES, device=device), no_exclusions(len(queries))
-    how: dict[str, Any] = {"metric": "l2", "depth": DEPTH, "resources": resources, "count": count}
+    how: dict[str, Any] = {"metric": "l2", "depth": DEPTH, "resources": resources, "count": count, "start": start}
     return exact.search(queries, candidates, nothing, **how)
 
 
@@ -144,9 +134,36 @@ def against_faiss(queries: np.ndarray, vectors: np.ndarray, rounds: int, device:
     return figures
 
 
+def pools(queries: np.ndarray, vectors: np.ndarray, rounds: int, device: str) -> dict[str, Any]:
+    """Three samples of four nested sizes: each from the one before against twelve searches."""
+    rng = np.random.default_rng(5)
+    sizes = [len(vectors) // part for part in (16, 8, 4, 2)]
+    samples = [rng.permutation(len(vectors)).astype(np.uint32) for _ in range(3)]
+
+    def rank(rows: np.ndarray, start: Ranking | None = None) -> Ranking:
+        return search(device, queries, blocks(vectors, np.sort(rows)), len(rows), start)
+
+    def nested() -> list[Ranking]:
+        found: list[Ranking] = []
+        for sample in samples:
+            start = None
+            for first, last in itertools.pairwise([0, *sizes]):
+                found.append(start := rank(sample[first:last], start))
+        return found
+
+    runs = {"nested": nested, "twelve searches": lambda: [rank(sample[:size]) for sample in samples for size in sizes]}
+    results, medians = interleaved(runs, rounds)
+    figures: dict[str, Any] = {"sizes": sizes, "limit": round(sum(sizes) / sizes[-1], 3), **seconds(medians)}
+    figures |= over(medians, "twelve searches", "nested")
+    figures["rankings equal in every bit"] = all(
+        one.table().equals(other.table()) for one, other in zip(*results.values(), strict=True)
+    )
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT")
+    parser.add_argument("part", nargs="?", help="one part alone: faiss-COUNT or pools")
     parser.add_argument("--quick", action="store_true", help="fewer vectors and one round")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--queries", type=int, nargs="+", default=[380])
@@ -160,7 +177,7 @@ def main() -> None:
     progress.set_quiet(True)
     parts = [options.part] if options.part else list(PARTS)
     rounds = 1 if options.quick else options.rounds
-    counts = {part: int(part.partition("-")[2]) for part in parts}
+    counts = {part: POOLS if part == "pools" else int(part.partition("-")[2]) for part in parts}
     if options.quick:
         counts = {part: min(count, 60_000) for part, count in counts.items()}
     largest = max(counts.values())
@@ -181,7 +198,8 @@ def main() -> None:
     for part, count in itertools.product(parts, options.queries):
         several = rounds if counts[part] == largest else 2 * rounds + 1
         label = part if len(options.queries) == 1 else f"{part}, {count} queries"
-        report[label] = against_faiss(queries[:count], vectors[: counts[part]], several, options.device)
+        measure = pools if part == "pools" else against_faiss
+        report[label] = measure(queries[:count], vectors[: counts[part]], several, options.device)
         print(label)
         for what, figure in report[label].items():
             print(f"  {what:52}{figure!s:>28}", flush=True)

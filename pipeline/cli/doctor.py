@@ -63,7 +63,11 @@ def _faiss() -> Finding:
     if len(builds) != 1:
         remedy = f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
         return Finding("Faiss", False, ", ".join(builds) or "not installed", remedy)
-    return Finding("Faiss", True, builds[0])
+    from pipeline.retrieve.ann import blas_core
+
+    core, better = blas_core()
+    remedy = f"Approximate indexes are faster with: export OPENBLAS_CORETYPE={better}" if better else ""
+    return Finding("Faiss", not remedy, builds[0] + f", multiplies for {core}" * bool(core), remedy)
 
 
 def _gpus() -> Iterator[Finding]:

@@ -11,11 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from threadpoolctl import threadpool_info
 
 from pipeline.core.csr import find_sorted, pack
 from pipeline.core.errors import InputError
@@ -33,6 +35,12 @@ _DIMENSIONS = (768, 720, 1_000)
 
 GPU_LIMIT = 2_048
 """Maximum number of neighbours that Faiss finds on a GPU."""
+
+_CORES = {
+    "avx512f": ("SkylakeX", ("Cooperlake", "Sapphirerapids")),
+    "avx2": ("Haswell", ("Zen", "Excavator")),
+}
+"""For a processor with an instruction set, the widest first: a core of OpenBLAS, and those that are as good."""
 
 _SCRATCH = 1 << 30
 """Bytes of temporary GPU memory of Faiss, in addition to the index."""
@@ -208,6 +216,23 @@ def load() -> Any:
             f"Install exactly one of: {pip('install faiss-cpu')}, or with a CUDA GPU: {pip('install faiss-gpu')}",
         ) from error
     return faiss
+
+
+def blas_core(processor: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
+    """Return the processor core for which Faiss's OpenBLAS multiplies, and a better one for this processor.
+
+    Both are values of the variable ``OPENBLAS_CORETYPE``, read when Faiss is loaded; the second is empty if the first
+    is as good, the first too if Faiss is missing or has another library.
+    """
+    try:
+        folder = str(Path(load().__file__).parent.parent)
+    except InputError:
+        return "", ""
+    own = [info for info in threadpool_info() if re.match(re.escape(folder) + r"/faiss[^/]*\.libs/", info["filepath"])]
+    core = next((str(info["architecture"]) for info in own if info["internal_api"] == "openblas"), "")
+    flags = processor.read_text().split() if processor.is_file() else []
+    better, as_good = next((cores for flag, cores in _CORES.items() if flag in flags), ("", ()))
+    return core, better if core and core not in (better, *as_good) else ""
 
 
 def gpus() -> int:

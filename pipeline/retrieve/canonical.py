@@ -138,6 +138,22 @@ def best_pair_score(query: Vectors, paper: Vectors, metric: Metric) -> np.float3
     return np.float32(scores[0]) + np.float32(0)  # of the two zeros, the positive one
 
 
+def alike(queries: Vectors, vectors: Vectors, metric: Metric) -> float:
+    """Return the share of candidates ``[n, d]`` that their vectors, or scores in float32, do not tell apart.
+
+    It is that of repeated vectors, or the mean over queries ``[q, d]`` of different scores that are rounded to equal
+    ones, whichever is more: 0 if every candidate can be ranked by its own score. Vectors far from the origin, and those
+    whose squares underflow, have equal scores.
+    """
+    q, x = (torch.from_numpy(np.asarray(side, np.float32)) for side in (queries, vectors))
+    if not (len(q) and len(x)):
+        return 0.0
+    owners, positions = map(torch.from_numpy, np.divmod(np.arange(len(q) * len(x)), len(x)))
+    scores = score_pairs(metric, Side(q), lengths(q), Side(x), owners, positions).numpy().reshape(len(q), len(x))
+    told = [len(np.unique(row.astype(np.float32))) / len(np.unique(row)) for row in scores]
+    return 1.0 - min(len(np.unique(x.numpy(), axis=0)) / len(x), float(np.mean(told)))
+
+
 @compiled
 def pair_scores(
     code: Any, queries: Any, norms: Any, vectors: Any, owners: Any, positions: Any, offsets: Any, query_offsets: Any

@@ -93,6 +93,7 @@ class Search:
         excluded: rows removed from each query's ranking.
         resources: memory in bytes for everything but the queries, and threads.
         device: device of products and scores.
+        start: a ranking of these queries among other candidates, to which the blocks are added.
 
     Raises:
         InputError: an argument is out of range, or a query has no vector, no components or invalid ones.
@@ -106,6 +107,7 @@ class Search:
         excluded: Exclusions,
         resources: Resources,
         device: torch.device,
+        start: Ranking | None = None,
     ) -> None:
         check_depth(depth)
         require_known(metric, CODES, f"there is no metric {metric!r}")
@@ -128,6 +130,8 @@ class Search:
         if device.type == "cpu":
             self._workers = resources.workers
             self._map = ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,)).map
+        if start is not None:
+            self._best.add(start.query, to_keys(start.score, start.row))
 
     def block(self, rows: Rows, matrix: Vectors) -> Block:
         """Return candidates on the device.
@@ -321,6 +325,7 @@ def search(
     depth: int,
     resources: Resources,
     count: int = 0,
+    start: Ranking | None = None,
     done: Done = ignored,
 ) -> Ranking:
     """Return the ranking of the candidates of blocks.
@@ -333,6 +338,7 @@ def search(
         depth: maximum entries of a query.
         resources: memory, threads, device.
         count: expected number of candidates; ``auto`` is a GPU if there is one and the search is large enough.
+        start: a ranking of the same queries among other candidates.
         done: progress callback; receives the number of candidates processed since the last call.
 
     Raises:
@@ -342,7 +348,7 @@ def search(
     device = device_of(resources.device, 2.0 * vectors.size * count)
     try:
         with _one_thread():
-            state = Search(queries, metric, depth, excluded, resources, device)
+            state = Search(queries, metric, depth, excluded, resources, device, start)
             for rows, matrix in blocks:
                 done(state.add(rows, matrix))
             return state.ranking()

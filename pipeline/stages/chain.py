@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.config import canonical
+from pipeline.core.config import canonical, digest
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import read
 from pipeline.core.task import Task
@@ -63,6 +63,7 @@ class Chain(Ranked):
         corpus: the corpus of the pools.
         tunings: published tunings of BM25.
         untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking.
+        smaller: the next smaller of nested pools, by the identity of a pool; :meth:`evaluations` finds them.
 
     Raises:
         InputError: there is no such engine.
@@ -71,6 +72,7 @@ class Chain(Ranked):
     corpus: Artifact
     tunings: Sequence[Artifact] = ()
     untuned: bool = False
+    smaller: Mapping[str, Task] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         read(RANKED, {name: getattr(self, name) for name in ("bm25_engine", "missing_positives", "measure_engine")})
@@ -97,8 +99,10 @@ class Chain(Ranked):
             problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
             raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
+        pools = list(pools)
+        chain = dataclasses.replace(self, smaller=_next_smaller(pools))
         for pool, system in itertools.product(pools, systems):
-            evaluation = self._evaluation(pool, system)
+            evaluation = chain._evaluation(pool, system)
             tuned = system.ranker == Bm25(tuning="any") and evaluation.tuning is not None
             ranked = (
                 evaluation.exact,
@@ -144,8 +148,8 @@ class Chain(Ranked):
         return self._scored(pool, ranking, bm25.title, index=tuple(index.values()), tuning=tuning)
 
     def _dense(self, pool: Task, system: System, model: Model) -> Evaluation:
-        index, vectors = self.index, embed_tasks(self.corpus, pool, model)
-        ranking = dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth)
+        index, ranking = self.index, self._exact(pool, model)
+        vectors = embed_tasks(self.corpus, pool, model)
         exact = self._scored(pool, ranking, system.title, embed=tuple(vectors.values()))
         if index is None:
             return exact
@@ -156,6 +160,13 @@ class Chain(Ranked):
         ranking = approximate_ranking_task(self.corpus, pool, vectors, model, ranking, depth=self.depth, settings=index)
         title = dataclasses.replace(system.title, index=index.name)
         return self._scored(pool, ranking, title, embed=exact.embed, exact=exact)
+
+    def _exact(self, pool: Task, model: Model) -> Task:
+        """Return the task of exact search; it goes on from the ranking of the next smaller of nested pools."""
+        smaller = self.smaller.get(pool.id)
+        part = None if smaller is None else (smaller, self._exact(smaller, model))
+        vectors = embed_tasks(self.corpus, pool, model)
+        return dense_ranking_task(self.corpus, pool, vectors, model, depth=self.depth, smaller=part)
 
     def _fused(self, pool: Task, system: System) -> Evaluation:
         evaluations = [self._evaluation(pool, part) for part in system.parts]
@@ -186,3 +197,15 @@ class Chain(Ranked):
             missing_positives=self.missing_positives, engine=self.measure_engine,
         )  # fmt: skip
         return Evaluation(ranking, scores, system, **origin)
+
+
+def _next_smaller(pools: Iterable[Task]) -> dict[str, Task]:
+    """Return the next smaller of nested pools that differ in size alone, by the identity of the larger pool."""
+    by_settings: dict[str, dict[float, Task]] = {}
+    for pool in pools:
+        settings = dict(canonical(pool.config))
+        if settings.get("nested"):
+            size = float(str(settings.pop("size")).replace("all", "inf"))
+            by_settings.setdefault(digest(settings), {})[size] = pool
+    nested = (itertools.pairwise(by_size[size] for size in sorted(by_size)) for by_size in by_settings.values())
+    return {larger.id: smaller for smaller, larger in itertools.chain.from_iterable(nested)}

@@ -2,7 +2,8 @@
 
 Exact search is divided into units: each ranks the candidates of some corpus shards, and the units' rankings are merged.
 The score of a pair is canonical and the order total (:mod:`pipeline.retrieve.base`), so the number of units does not
-change the result. A query whose vectors are all zero (a text without a known word) has no results.
+change the result. The ranking of a pool may go on from that of a smaller one, whose candidates are then not searched
+again. A query whose vectors are all zero (a text without a known word) has no results.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy.typing as npt
 from pipeline.core import files
 from pipeline.core.artifact import Artifact
 from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.csr import Groups
+from pipeline.core.csr import Groups, Keys, find_sorted
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import Counts
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import RANKING
 from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
@@ -31,7 +32,7 @@ from pipeline.core.workspace import RANKINGS
 from pipeline.corpus.reader import Rows
 from pipeline.encode.model import Missing, Model, Role
 from pipeline.encode.store import VectorStore
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors, block_rows, check_depth
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, Vectors, block_rows, check_depth, pairs
 from pipeline.retrieve.engines import IndexSettings
 from pipeline.stages.embed import store_of
 from pipeline.stages.ranking_file import open_pool, ranking_of, read_ranking, write_ranking
@@ -48,6 +49,9 @@ MOST_UNITS = 64
 
 LOCAL_UNIT = 4_000_000
 """Candidates per unit on one machine; a killed search resumes after the last finished unit."""
+
+_SAMPLE, _SAMPLE_QUERIES, _ALIKE = 512, 16, 0.5
+"""Candidates and queries whose scores are compared; share of equal ones above which a warning is printed."""
 
 _SENTENCES = 16
 """Assumed vectors per paper, if papers have several: blocks hold this many times fewer papers."""
@@ -168,6 +172,7 @@ class DenseSearch(Sharded):
         from pipeline.retrieve.exact import search
 
         pool = pool_with_vectors(inputs, self.missing, self.name)
+        start, ranked = _smaller(inputs, pool)
         papers = store_of(inputs["paper"], dimension=self.dimension)
         texts = store_of(inputs.get("query", inputs["paper"]), dimension=self.dimension)
         size = block_rows(papers.dimension, resources.memory)
@@ -179,7 +184,7 @@ class DenseSearch(Sharded):
             queries = _matrix(texts, pool.query_rows, size)
             nonzero = _not_zero(queries)
         for unit in units:
-            candidates = _candidates(pool, unit)
+            candidates = np.setdiff1d(_candidates(pool, unit), ranked, assume_unique=True)
             with Progress(len(candidates), f"search {self.name}", "docs") as progress:
                 ranking = search(
                     queries,
@@ -189,23 +194,65 @@ class DenseSearch(Sharded):
                     depth=self.depth,
                     resources=resources,
                     count=len(candidates),
+                    start=start,
                     done=progress.add,
                 )
-            ranking = ranking.of(nonzero[ranking.query])
+            ranking = ranking.of(nonzero[ranking.query] & ~find_sorted(ranked, ranking.row)[1])
             with files.disk_errors(out.path), files.replacing(out.path / unit) as path:
                 files.write_arrow(path, pool.renumbered(ranking).table().to_batches(), RANKING)
         return {}
 
     def finish(self, inputs: Inputs, out: Workdir, resources: Resources, facts: Sequence[UnitProvenance]) -> Counts:  # noqa: ARG002
-        """Merge the units' rankings by the one total order."""
+        """Merge the units' rankings, and that of a smaller pool, by the one total order."""
         from pipeline.retrieve.topk import merge
 
         pool, units = pool_with_vectors(inputs, self.missing, self.name), out.plan() or {}
+        start, _ = _smaller(inputs, pool)
         rankings = [ranking_of(files.read_arrow(out.path / unit)) for unit in units]
         opened_pool = open_pool(inputs)
-        best = merge(rankings, len(opened_pool.query_rows), self.depth)
+        if len(pool.candidates) and len(pool.query_rows) and not self.multi_vector:
+            self._warn_if_alike(inputs, pool)
+        best = merge([*rankings, *([] if start is None else [start])], len(opened_pool.query_rows), self.depth)
         out.note(units=len(units), **_encoders(inputs))
         return {**write_ranking(best, opened_pool, self.depth, out), **pool.counts}
+
+    def _warn_if_alike(self, inputs: Inputs, pool: PoolWithVectors) -> None:
+        """Warn if float32 tells few candidates of a sample apart, so that most of the order is that of ids."""
+        from pipeline.retrieve.canonical import alike
+
+        def sample(segment: Artifact, rows: Rows, count: int) -> Vectors:
+            return _matrix(store_of(segment, dimension=self.dimension), rows[:: -(-len(rows) // count)], count)
+
+        queries = sample(inputs.get("query", inputs["paper"]), pool.query_rows, _SAMPLE_QUERIES)
+        share = alike(queries, sample(inputs["paper"], pool.candidates, _SAMPLE), self.metric)
+        if share > _ALIKE:
+            warn(
+                f"{self.name}: {self.metric} in float32 does not tell {share:.0%} of the candidates apart, since their "
+                "vectors are equal or differ by less than rounding; they are ranked by id. Centre or rescale them"
+            )
+
+
+def _smaller(inputs: Inputs, pool: PoolWithVectors) -> tuple[Ranking | None, Rows]:
+    """Return the ranking of a smaller pool among the inputs, and its candidates.
+
+    It is None, without candidates, if none is there, or if the pool has other queries, lacks some of the smaller one's
+    candidates or excludes others of them.
+    """
+    nothing: Rows = np.empty(0, np.uint32)
+    if "smaller" not in inputs:
+        return None, nothing
+    smaller = open_pool({"corpus": inputs["corpus"], "pool": inputs["smaller_pool"]})
+    is_part = (
+        np.array_equal(pool.query_rows, smaller.query_rows)
+        and bool(find_sorted(pool.candidates, smaller.candidates)[1].all())
+        and np.array_equal(_among(smaller.candidates, pool.exclusions), _among(smaller.candidates, smaller.exclusions))
+    )
+    return (read_ranking(inputs["smaller"]), smaller.candidates) if is_part else (None, nothing)
+
+
+def _among(candidates: Rows, excluded: Exclusions) -> Keys:
+    """Return the pairs of a query and one of some candidates that are excluded."""
+    return pairs(excluded)[find_sorted(candidates, excluded[1])[1]]
 
 
 def dense_ranking_task(
@@ -215,15 +262,21 @@ def dense_ranking_task(
     model: Model,
     *,
     depth: int = DEFAULT_DEPTH,
+    smaller: tuple[Task, Task] | None = None,
 ) -> Task:
-    """Return the task that ranks a pool's candidates by an encoder's vectors: of a paper with several, by the best."""
+    """Return the task that ranks a pool's candidates by an encoder's vectors.
+
+    If papers have several vectors, the best pair counts. ``smaller`` is a pool that may be a part of this one, with the
+    task of its ranking by the same vectors; the ranking is the same without it.
+    """
     check_depth(depth)
     name = model.name if model.missing else model.slug
     units = DenseSearch(name, model.distance, depth, model.multi_vector, model.missing, model.truncate_dim)
     search = SKIPPED if model.missing == "skip" else "exact"
     inputs, config = _inputs(corpus, pool, vectors), DenseConfig(model.distance, depth, search, model.truncate_dim)
+    derived = {} if smaller is None or model.missing else dict(zip(("smaller_pool", "smaller"), smaller, strict=True))
     slug = f"{model.slug}-{pool.slug}"
-    return Task("search", 2, RANKINGS, slug, config, inputs, units=units)
+    return Task("search", 2, RANKINGS, slug, config, inputs, units=units, derived=derived)
 
 
 def approximate_ranking_task(

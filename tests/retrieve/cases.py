@@ -51,9 +51,10 @@ def search(
     metric: Metric,
     depth: int,
     excluded: Exclusions,
+    start: Ranking | None = None,
     **how: Any,
 ) -> Ranking:
-    return exact.search(queries, blocks, excluded, metric=metric, depth=depth, resources=resources(**how))
+    return exact.search(queries, blocks, excluded, metric=metric, depth=depth, resources=resources(**how), start=start)
 
 
 def resources(**how: Any) -> Resources:

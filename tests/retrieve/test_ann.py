@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -195,3 +196,24 @@ def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(InputError, match="exactly one of: .*pip install faiss-cpu, .*pip install faiss-gpu"):
         check_index(IVF)
     assert ann.gpus() == 0
+    assert ann.blas_core() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("core", "flags", "better"),
+    [
+        ("Prescott", "sse avx2 avx512f", "SkylakeX"),
+        ("Prescott", "sse avx2", "Haswell"),
+        ("Zen", "avx2", ""),
+        ("Nehalem", "sse", ""),
+    ],
+)
+def test_a_better_core_for_this_processor(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, core: str, flags: str, better: str
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags : {flags}\n")
+    library = Path(ann.load().__file__).parent.parent / "faiss_cpu.libs" / "libopenblas.so"
+    known = {"filepath": str(library), "internal_api": "openblas", "architecture": core}
+    other = {"filepath": "/usr/lib/libopenblas.so", "internal_api": "openblas", "architecture": "Zen"}
+    monkeypatch.setattr(ann, "threadpool_info", lambda: [other, known])
+    assert ann.blas_core(tmp_path / "cpuinfo") == (core, better)

@@ -1,4 +1,4 @@
-"""Canonical scores, and the top-k merge."""
+"""Canonical scores, what float32 tells apart, and the top-k merge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipeline.core import order
 from pipeline.retrieve.base import Metric
-from pipeline.retrieve.canonical import Side, best_pair_score, lengths, score_pairs, tensor_scores
+from pipeline.retrieve.canonical import Side, alike, best_pair_score, lengths, score_pairs, tensor_scores
 from pipeline.retrieve.topk import EMPTY, TopK, from_keys, merge, to_keys
 from tests.retrieve.cases import METRICS, make_case, same, search
 from tests.retrieve.reference import canonical_scores, fixed_sum
@@ -49,6 +49,18 @@ def test_best_pairs_are_the_same_by_kernel_and_by_tensors(metric: Metric) -> Non
 def test_fixed_sum_is_a_sum() -> None:
     terms = np.random.default_rng(0).standard_normal((20, 300)) * 1e6
     np.testing.assert_allclose(fixed_sum(terms), [math.fsum(row) for row in terms.tolist()], rtol=1e-12)
+
+
+def test_vectors_that_float32_does_not_tell_apart() -> None:
+    rng = np.random.default_rng(4)
+    x, q = (rng.standard_normal((n, 50)) for n in (300, 8))
+    for metric in METRICS:
+        assert alike(q, x, metric) < 0.01
+    assert alike(q + 1e5, x + 1e5, "cosine") > 0.9
+    assert alike(q * 1e-23, x * 1e-23, "l2") > 0.9
+    assert alike(q, 1e5 + 1e-4 * x, "l2") > 0.9  # equal as stored
+    assert alike(q * 1e-20, x * 1e-20, "cosine") < 0.01
+    assert alike(q[:0], x, "l2") == alike(q, x[:0], "l2") == 0
 
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pipeline.stages import dense
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks
 from tests.builders import make_corpus, make_pool
+from tests.encode.stub import unit_vector
 from tests.stages.making import apart, make
 
 pytestmark = pytest.mark.usefixtures("stub")
@@ -64,6 +66,36 @@ def test_parts_rank_as_one_pass_does(
     assert len(np.unique(scores)) < len(scores)  # there were ties to break
 
 
+@pytest.mark.parametrize("units", [1, 4])
+def test_a_search_goes_on_from_a_part(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, units: int
+) -> None:
+    """Of a pool that is no part, or that excludes other candidates, nothing is taken."""
+    monkeypatch.setattr(dense, "LOCAL_UNIT", 120 // units)
+    queries, few = [0, 5, 7], list(range(0, 120, 2))
+    large = make_pool(tmp_path, corpus, queries, list(range(120)), exclusions=[(0, 4), (5, 5)], slug="large")
+    parts = {
+        "part": (make_pool(tmp_path, corpus, queries, few, exclusions=[(0, 4)], slug="part"), 60),
+        "other": (make_pool(tmp_path, corpus, queries, few, exclusions=[(0, 6)], slug="other"), 120),
+        "queries": (make_pool(tmp_path, corpus, [0, 5, 8], few, exclusions=[(0, 4)], slug="queries"), 120),
+    }
+    alone = made_and_moved(tmp_path, ranking_task(tmp_path, corpus, large, 9))
+    searched: list[int] = []
+    search = exact.search
+    monkeypatch.setattr(exact, "search", lambda *args, **how: (searched.append(how["count"]), search(*args, **how))[1])
+    model = registry.resolve("stub")
+    for pool, candidates in parts.values():
+        ranking = ranking_task(tmp_path, corpus, pool, 9)
+        make(tmp_path, ranking)
+        searched.clear()
+        vectors = embed_tasks(corpus, large, model)
+        task = dense_ranking_task(corpus, large, vectors, model, depth=9, smaller=(pool, ranking))
+        made = make(tmp_path, task)
+        assert made.manifest.outputs == alone.manifest.outputs
+        assert sum(searched) == candidates
+        shutil.rmtree(made.path)
+
+
 def test_a_killed_search_continues_after_the_last_finished_unit(
     tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,3 +124,17 @@ def test_a_killed_search_continues_after_the_last_finished_unit(
 def test_a_pool_without_candidates(tmp_path: Path, corpus: Artifact) -> None:
     task = ranking_task(tmp_path, corpus, make_pool(tmp_path, corpus, [3], []), 5)
     assert make(tmp_path, task).manifest.counts["entries"] == 0
+
+
+def test_vectors_that_float32_does_not_tell_apart_are_said(
+    tmp_path: Path, corpus: Artifact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path, ranking_task(tmp_path, corpus, make_pool(tmp_path, corpus, [0, 5], slug="apart"), 9))
+    assert "does not tell" not in capsys.readouterr().err
+    monkeypatch.setattr(
+        "tests.encode.stub.unit_vector", lambda text, dimension: 1e5 + unit_vector(text, dimension) / 1e3
+    )
+    root = tmp_path / "alike"
+    other = make_corpus(root, 40)
+    make(root, ranking_task(root, other, make_pool(root, other, [0, 5]), 9))
+    assert "does not tell 9" in capsys.readouterr().err
