@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := audit judge corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models doctor gc evaluate triplets train papers reproduce
+COMMANDS := audit judge fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models doctor gc evaluate triplets train papers reproduce
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -118,6 +118,7 @@ format: $(VENV)/.dev  ## format the code
 bench: $(VENV)/.bench  ## compare speed with other libraries: PART=retrieve|corpus|encode|score QUICK=1
 	$(BIN)/python bench/$(PART).py $(if $(QUICK),--quick)
 
+fetch: ## download a release: SOURCE RELEASE OUTPUT; the key of S2AG: $S2_API_KEY or API_KEY_FILE
 corpus: ## build a corpus: SOURCE INPUT CORPUS
 pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEED
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED

@@ -19,6 +19,7 @@ from pipeline.cli.settings import (
     VARIOUS,
     Evaluate,
     Export,
+    Fetch,
     Judge,
     NewCorpus,
     Reproduce,
@@ -133,6 +134,13 @@ _EVAL = (_own(some(SYSTEMS, "run")), *_SCORED, _SHOWN)
 _Paper = Literal["mdcr", "scirepeval", "scirepeval2022", "neighbours", "csfcube"]
 
 COMMANDS: Mapping[str, Command] = {
+    "fetch": Command(
+        "download a release of Semantic Scholar",
+        "fetch:fetch",
+        (_own(settings_of(Fetch)),),
+        "dry_run verbose json",
+        word("source", Literal["s2ag"]),
+    ),
     "corpus": Command(
         "build a corpus from a release",
         "commands:corpus",

@@ -72,6 +72,20 @@ DISPLAY = settings_of(Display)
 
 
 @dataclass(frozen=True)
+class Fetch:
+    """Settings of ``fetch``."""
+
+    output: Path | None = setting(None, "folder for it (default: corpora/releases/NAME below --root)")
+    connections: Positive = setting(4, "files fetched at a time")
+    first: int | None = setting(None, "only N files of each dataset, for a trial", kind=Positive, metavar="N")
+    endpoint: str | None = setting(None, "address of the API, for a mirror")
+    release: str | None = setting(None, "a date such as 2026-09-17 (default: latest)")
+    api_key_file: Path | None = setting(None, "file with the key of the API (default: $S2_API_KEY)")
+    api_key: str | None = setting(None, "")  # refused without printing it
+    datasets: str | None = setting(None, "with commas (default: papers,abstracts,citations)")
+
+
+@dataclass(frozen=True)
 class NewCorpus:
     """Settings of ``corpus``, beside those of the sources."""
 

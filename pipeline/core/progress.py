@@ -51,6 +51,14 @@ def _print(message: str) -> None:
         sys.stderr.flush()
 
 
+def span(seconds: float) -> str:
+    """Return a duration as text: ``40 s``, ``3 min``, ``2 h 10 min``."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
 class Progress:
     """A bar of ``total`` units (None: unknown) with rate and time left, or plain lines if stderr is no terminal."""
 

@@ -28,6 +28,7 @@ EXPORTS = "runs/exports"
 SUBMISSIONS = "runs/submissions"
 JOBS = "runs/jobs"
 MODELS = "runs/models"
+RELEASES = "corpora/releases"
 
 ARTIFACTS = (JUDGED, SCORES, RANKINGS, TUNINGS, LUCENE, FITS, TRAINING, POOLS, AUTHORS, CORPORA)
 """Folders of artifacts; the inputs of an artifact are in later folders."""

@@ -258,7 +258,7 @@ def check_finished(folder: Path) -> None:
     if (folder / UNFINISHED).exists():
         raise InputError(
             f"{folder} is not fetched to its end",
-            f"Fetch the rest, or remove {UNFINISHED} to use the files that are there",
+            f"Run mdcr fetch again, or remove {UNFINISHED} to use the files that are there",
         )
 
 

@@ -123,6 +123,7 @@ DRY = {
     "triplets": "specter --corpus tiny --until 2015",
     "reproduce": "csfcube --input nowhere",
     "train": None,
+    "fetch": None,
     "export": None,
 }
 """Words of each command that has a dry run; None: its own tests try it."""

@@ -27,6 +27,7 @@ OF_WORDS = [
     ("evla", "there is no command 'evla'. Did you mean 'eval'?"),
     ("export", "--what must be given. Choose pool, run"),
     ("show pools --what corpora", "--what is given twice"),
+    ("fetch s2orc", "--source must be s2ag, got 's2orc'"),
     ("submit", "--stage must be given"),
     ("submit embed", "the following arguments are required: --model. See mdcr embed --help"),
     ("embed --model lsa --depth 10", "mdcr embed has no option --depth. "),
@@ -52,6 +53,7 @@ OF_CORPORA = [
     ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
     ("corpus --source synthetic --corpus a/b", "'a/b' is not a name for a corpus"),
     ("corpus --source synthetic --input .", "source synthetic takes no --input"),
+    ("fetch s2ag --api-key secret", "--api-key would show the key to everyone"),
 ]
 
 OF_TABLES = [

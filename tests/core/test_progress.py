@@ -13,7 +13,14 @@ import termios
 import pytest
 
 from pipeline.core import progress
-from pipeline.core.progress import Progress
+from pipeline.core.progress import Progress, span
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1.4, "1 s"), (89, "89 s"), (150, "2 min"), (5_000, "83 min"), (7_800, "2 h 10 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert span(seconds) == text
 
 
 def test_no_time_left_is_told_before_anything_is_done(

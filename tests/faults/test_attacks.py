@@ -53,6 +53,7 @@ READERS: Sequence[tuple[str, str]] = [
     ("toml", f"{EVAL} bm25 --on slurm --slurm {{file}}"),
     ("toml", "study pool_size --recipe {file}"),
     ("toml", "train {file}"),
+    ("key", "fetch s2ag --endpoint http://127.0.0.1:9 --api-key-file {file}"),
     ("zip", "leaderboard --add {file}"),
     ("tsv", "audit {file}"),
 ]

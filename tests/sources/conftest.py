@@ -9,7 +9,16 @@ import pytest
 from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
+from pipeline.sources import fetch
 from pipeline.stages.corpus import corpus_task
+
+
+@pytest.fixture(autouse=True)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that were to be waited between attempts; nobody waits."""
+    seconds: list[float] = []
+    monkeypatch.setattr(fetch, "sleep", seconds.append)
+    return seconds
 
 
 @pytest.fixture

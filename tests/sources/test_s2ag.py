@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.core.fields import FIELD_BIT
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import doi_key
+from pipeline.sources.fetch import Catalogue, catalogue, fetch_release
 from pipeline.sources.s2ag import S2ag
 from tests.releases import gathered, s2ag_abstract, s2ag_citation, s2ag_paper, write_lines, write_s2ag
+from tests.sources.server import KEY, Datasets, answering, send, send_json, serving
 
 PAPERS = "20260917_1_papers.gz"
 
@@ -100,6 +108,126 @@ def test_what_is_missing_or_broken_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no fields of study from 'mag'.*external"):
         S2ag(tmp_path, fields_from="mag")
     assert S2ag(tmp_path).identity() != S2ag(tmp_path, fields_from="any").identity()
+
+
+@pytest.fixture
+def datasets() -> Iterator[Datasets]:
+    datasets = Datasets()
+    for release in ("2026-03-10", "2026-09-17"):
+        datasets.releases[release] = {
+            name: {f"20260917_{n}_{name}.gz": gzip.compress(os.urandom(60_000)) for n in range(3)}
+            for name in ("papers", "abstracts", "citations", "tldrs")
+        }
+    with serving(datasets):
+        yield datasets
+
+
+def listed(server: Datasets, release: str = "latest", **options: Any) -> Catalogue:
+    return catalogue(release, **{"api_key": KEY, "endpoint": f"{server.address}/datasets/v1", **options})
+
+
+def fetch(datasets: Datasets, folder: Path, release: str = "2026-09-17") -> dict[str, Any]:
+    """Fetch a release, check that every byte is there and nothing else, and return what was recorded."""
+    record = fetch_release(listed(datasets, release), folder, connections=1)
+    for dataset in ("papers", "abstracts", "citations"):
+        for name, content in datasets.releases[release][dataset].items():
+            assert (folder / dataset / name).read_bytes() == content
+    assert not list(folder.rglob(".*"))
+    return record
+
+
+def test_a_release_is_fetched_checked_and_recorded(datasets: Datasets, tmp_path: Path) -> None:
+    record = fetch(datasets, tmp_path)
+    assert len(record["files"]) == 9
+    assert json.loads((tmp_path / "release.json").read_text()) == record
+    assert listed(datasets).name == record["release"] == "s2ag-2026-09-17", "the latest"
+    assert fetch(datasets, tmp_path) == record
+    assert {count for path, count in datasets.requests.items() if path.startswith("/storage/")} == {1}
+    assert datasets.keys == {("api", KEY), ("storage", None)}, "the key is for the API alone"
+    with pytest.raises(InputError, match=r"must be empty or have s2ag-2026-03-10, got s2ag-2026-09-17"):
+        fetch(datasets, tmp_path, "2026-03-10")
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"busy": 3},
+        {"break_after": {PAPERS: [20_000, 0]}},
+        {"break_after": {PAPERS: [30_000]}, "changes": True},
+        {"wrong": Counter({PAPERS: 1})},
+        {"pages": Counter({PAPERS: 1})},
+    ],
+    ids=["busy API", "broken", "broken and replaced", "wrong bytes", "a page of errors"],
+)
+def test_a_server_that_recovers(datasets: Datasets, tmp_path: Path, trouble: dict[str, Any]) -> None:
+    vars(datasets).update(trouble)
+    fetch(datasets, tmp_path, "2026-03-10")
+
+
+def test_a_later_run_fetches_what_is_missing(datasets: Datasets, tmp_path: Path) -> None:
+    datasets.wrong[PAPERS] = 4
+    with pytest.raises(CorruptError, match=f"{PAPERS} is damaged"):
+        fetch(datasets, tmp_path)
+    assert not (tmp_path / "papers" / PAPERS).exists()
+    with pytest.raises(InputError, match="not fetched to its end"):
+        S2ag(tmp_path).parts()
+    done = {path: count for path, count in datasets.requests.items() if (tmp_path / path[-30:]).is_file()}
+    fetch(datasets, tmp_path)
+    assert all(datasets.requests[path] == count for path, count in done.items())
+    assert len(S2ag(tmp_path).parts()) == 9
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"api_key": None}, r"refused the request \(Forbidden\).*S2_API_KEY or with --api-key-file"),
+        ({"release": "2026-09-16"}, r"2026-09-16 is not there \(Release not found\).*latest"),
+        ({"datasets": ["paper"]}, "no dataset 'paper'.*Did you mean 'papers'"),
+        ({"endpoint": "http://127.0.0.1:9/datasets/v1"}, "cannot be reached: ConnectError"),
+    ],
+)
+def test_bad_requests_are_refused_with_the_remedy(datasets: Datasets, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((InputError, StageError), match=message):
+        listed(datasets, **{"release": "latest", **options})
+
+
+@pytest.mark.parametrize(
+    ("release", "files", "expected"),
+    [
+        ("../../etc", [], "name '../../etc' is not allowed"),
+        ("r", ["https://s/%2e%2e%2fx"], None),
+        ("r", ["https://s/.hidden.gz"], "name '.hidden.gz' is not allowed"),
+        ("r", [7], "did not answer as documented"),
+        ("r", ["http://[/x"], "has a file twice or a malformed address"),
+    ],
+)
+def test_a_servers_names_are_plain(release: str, files: list[object], expected: str | None) -> None:
+    described = {"release_id": release, "datasets": [{"name": "papers"}]}
+    replies = {"/release/latest": described, "/release/r/dataset/papers": {"files": files}}
+    with (
+        answering(lambda request: send_json(request, 200, replies[request.path])) as address,
+        pytest.raises((InputError, StageError), match=expected) if expected else nullcontext(),
+    ):
+        assert catalogue("latest", KEY, ["papers"], address).files == ["papers/x"]
+
+
+def test_the_key_goes_to_the_api_alone_and_is_not_printed() -> None:
+    """A redirect is not followed, as the key would go with it; a refusal may repeat the key."""
+    asked = []
+
+    def answer(request: Any) -> None:
+        asked.append(request.path)
+        if "moved" in request.path:
+            send_json(request, 403, {"message": f"{KEY} is no key"})
+        else:
+            send(request, 302, b"", {"Location": "/elsewhere"})
+
+    with answering(answer) as address:
+        with pytest.raises(StageError, match="answered HTTP 302"):
+            catalogue("latest", KEY, endpoint=address)
+        with pytest.raises(InputError, match=r"\(\.\.\. is no key\)"):
+            catalogue("moved", KEY, endpoint=address)
+    assert asked == ["/release/latest", "/release/moved"]
 
 
 def test_two_releases_in_one_folder_are_refused(tmp_path: Path) -> None:
