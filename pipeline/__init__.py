@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from functools import cache
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,11 +64,19 @@ __all__ = [
 ]
 
 
+@cache
+def _checked(function: Any) -> Any:
+    from pipeline.core.door import checked
+
+    return checked(function)
+
+
 def __getattr__(name: str) -> Any:
     """Import the Python interface on first use, so that ``import pipeline`` and ``mdcr --help`` are instant."""
     if name in _MODULES:
         return importlib.import_module(f"pipeline.{_MODULES[name]}")
     if name in _WHERE:
         module, _, own_name = _WHERE[name].partition(":")
-        return getattr(importlib.import_module(f"pipeline.{module}"), own_name or name)
+        value = getattr(importlib.import_module(f"pipeline.{module}"), own_name or name)
+        return _checked(value) if isfunction(value) else value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

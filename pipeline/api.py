@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
+from pipeline.core.door import checked_methods, filled, may_be_empty
 from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
@@ -61,6 +62,7 @@ Pools = PoolView | Task | Iterable[PoolView | Task]
 """One pool or several."""
 
 
+@checked_methods(Evaluation="pipeline.stages.chain")
 class Workspace:
     """A workspace. :func:`open` makes one.
 
@@ -123,7 +125,7 @@ class Workspace:
         name_corpus(self.root, name, artifact)
         return Corpus(artifact)
 
-    def tune(self, corpus: str | None = None, **settings: Any) -> pl.DataFrame:
+    def tune(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> pl.DataFrame:
         """Choose k1 and b of BM25 on the validation queries of a selection, as ``mdcr tune`` does.
 
         Args:
@@ -145,7 +147,7 @@ class Workspace:
         rows = [summary_of(artifact) for artifact in self.make(skip_infeasible(self.runner, tasks))]
         return pl.DataFrame(rows, schema_overrides={"field": pl.String})
 
-    def pools(self, corpus: str | None = None, **settings: Any) -> list[PoolView]:
+    def pools(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> list[PoolView]:
         """Make the missing pools of a selection, and open all: by field, then size, then sample.
 
         If all fields are selected, those with too few papers are left out with a warning.
@@ -160,7 +162,7 @@ class Workspace:
         tasks = selection(**settings).pools(find_corpus(self.root, corpus))
         return [self.view(task) for task in skip_infeasible(self.runner, tasks)]
 
-    def pool(self, corpus: str | None = None, **settings: Any) -> PoolView:
+    def pool(self, corpus: str | None = None, **settings: Annotated[Any, filled]) -> PoolView:
         """Make one pool if it is missing, and open it. The sample is the first, unless ``sample`` is given.
 
         Args:
@@ -182,11 +184,11 @@ class Workspace:
     def evaluations(
         self,
         pools: Pools,
-        systems: Names,
+        systems: Annotated[Names, may_be_empty],
         *,
         measures: Names | None = None,
         precision: str | None = None,
-        runs: Sequence[str | Path] = (),
+        runs: Annotated[Sequence[str | Path], may_be_empty] = (),
         **settings: Any,
     ) -> list[Evaluation]:
         """Return the tasks that rank and score each system on each pool, pool by pool. Nothing is made.
@@ -210,9 +212,7 @@ class Workspace:
 
         parsed = parse_systems(joined(systems), precision, list(runs))  # before errors of the corpus
         by_corpus: dict[str, list[Task]] = {}
-        for pool in [pools] if isinstance(pools, PoolView | Task | str) else pools:
-            if not isinstance(pool, PoolView | Task):
-                raise InputError(f"a pool must be one of ws.pool(...), got {pool!r:.60}", "Call ws.pool(...) first")
+        for pool in [pools] if isinstance(pools, PoolView | Task) else pools:
             task = pool.task if isinstance(pool, PoolView) else pool
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         kept = [name for name in settings if name in ("untuned", "tunings")]
@@ -225,7 +225,7 @@ class Workspace:
             for evaluation in Chain(self._corpus_of(group[0]), **settings).evaluations(group, parsed)
         ]
 
-    def evaluate(self, pools: Pools, systems: Names, **settings: Any) -> pl.DataFrame:
+    def evaluate(self, pools: Pools, systems: Annotated[Names, may_be_empty], **settings: Any) -> pl.DataFrame:
         """Make whatever is missing to score systems on pools, and return the scores.
 
         Args:
@@ -242,7 +242,7 @@ class Workspace:
 
         return scores_of(self.evaluated(self.evaluations(pools, systems, **{"untuned": True, **settings})))
 
-    def evaluated(self, evaluations: Sequence[Evaluation]) -> pl.DataFrame:
+    def evaluated(self, evaluations: Annotated[Sequence[Evaluation], may_be_empty]) -> pl.DataFrame:
         """Make whatever is missing of evaluations, and return their labelled rankings as a frame.
 
         Args:
@@ -257,7 +257,7 @@ class Workspace:
         self.make([score for evaluation in evaluations for score in evaluation.scores])
         return labelled(runs_of(self.runner, evaluations))
 
-    def scores(self, **settings: Any) -> pl.DataFrame:
+    def scores(self, **settings: Annotated[Any, filled]) -> pl.DataFrame:
         """Return the stored scores, a row for each pool, system, query and measure; nothing is made.
 
         Args:
@@ -335,7 +335,7 @@ class Workspace:
             raise InputError(f"{system} has not embedded {pool.name}", f"Run ws.evaluate(pool, {system!r}) first")
         return task, store_of(self.runner.make(task))
 
-    def make(self, tasks: Sequence[Task]) -> list[Artifact]:
+    def make(self, tasks: Annotated[Sequence[Task], may_be_empty]) -> list[Artifact]:
         """Make the missing artifacts of tasks, pools first, and return the artifacts of all, in their order."""
         pools = [task for task in with_inputs(tasks) if task.stage == "pool"]
         try:

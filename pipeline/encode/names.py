@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.door import require
 from pipeline.core.errors import InputError, require_known
 from pipeline.encode import hub, kinds
 
@@ -152,6 +153,8 @@ def register(name: str, **entry: Any) -> None:
         InputError: the name is taken or cannot be typed, or ``like`` names no entry.
     """
     existing = entries()
+    if "like" in entry:
+        require(entry["like"], str, "like")
     if not re.fullmatch(r"\w[\w.-]*", name) or name in known_names() - _REGISTERED.keys():
         raise InputError(f"an encoder cannot be called {name!r}", "Give a word that is not a system yet")
     if (like := entry.pop("like", None)) is not None:

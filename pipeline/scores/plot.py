@@ -17,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pipeline.core import files
+from pipeline.core.door import checked
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip_extra
 from pipeline.measure.design import Draws
@@ -183,6 +184,7 @@ def draw_heat(
     return figure
 
 
+@checked
 def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
@@ -207,6 +209,7 @@ def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> 
     return _draw_chart(charts.by_size(points, load_runs(frame)), measure)
 
 
+@checked
 def by_field(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure by field: a dot with its 95% interval for each system.
 

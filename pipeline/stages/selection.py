@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.door import may_be_empty, require
 from pipeline.core.errors import InputError
 from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import say
@@ -130,5 +131,6 @@ Names = str | Sequence[str]
 
 
 def joined(given: Names) -> str:
-    """Return names as one text, separated by commas."""
+    """Return names as one text, separated by commas; InputError for other values."""
+    require(given, Annotated[Names, may_be_empty], "names")
     return given if isinstance(given, str) else ",".join(given)
