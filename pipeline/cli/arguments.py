@@ -138,7 +138,7 @@ COMMANDS: Mapping[str, Command] = {
         "download a release of Semantic Scholar",
         "fetch:fetch",
         (_own(settings_of(Fetch)),),
-        "dry_run verbose json",
+        "dry_run json",
         word("source", Literal["s2ag"]),
     ),
     "corpus": Command(
