@@ -52,7 +52,11 @@ def open(  # noqa: A001
         InputError: ``root`` is not a folder, or a limit is out of range.
     """
     folder = Path(root).expanduser().absolute()  # notebooks change the working folder
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except OSError:  # a name that is too long
+        is_folder = False
+    if not is_folder:
         raise InputError(f"the workspace {folder!s:.200} must be a folder", "Give the folder that holds corpora/")
     load_plugins()
     return Workspace(Runner(folder, Resources.of(memory, workers, device), wait=wait_for_workers))
