@@ -49,41 +49,38 @@ _LONG = """
 pytest-xdist deals modules out whole, so a long one that begins last would keep a core alone.
 """
 
-_QUICK = {
-    "core": "config install order parallel progress rng text units workdir",
-    "sources": "beir collection csfcube openalex s2orc2020",
-    "corpus": "duplicates pools",
-    "encode": "lsa store",
-    "retrieve": "canonical fusion",
-    "measure": "differences inputs measures statistics trec",
-    "exchange": "runs",
-    "stages": "score systems",
-    "scores": "files render rows summary",
-    "cluster": "commands",
-    "studies": "pool_size",
-    "studies/neighbours": "operators",
-    "studies/scirepeval": "data",
-    "cli": "refusals",
-    ".": "docs papers",
-}
-"""The modules of ``make quick``, by package: what takes no more than seconds."""
-_QUICK_FILES = {TESTS / room / f"test_{name}.py" for room, names in _QUICK.items() for name in names.split()}
+_QUICK = """
+    core/test_config core/test_install core/test_order core/test_parallel core/test_progress core/test_rng
+    core/test_text core/test_units core/test_workdir sources/test_beir sources/test_collection sources/test_csfcube
+    sources/test_openalex sources/test_s2orc2020 corpus/test_duplicates corpus/test_pools encode/test_lsa
+    encode/test_store retrieve/test_canonical retrieve/test_fusion measure/test_differences measure/test_inputs
+    measure/test_measures measure/test_statistics measure/test_trec exchange/test_runs stages/test_score
+    stages/test_systems scores/test_files scores/test_render scores/test_rows scores/test_summary
+    cluster/test_commands studies/test_pool_size studies/neighbours/test_operators studies/scirepeval/test_data
+    cli/test_refusals test_docs test_papers
+"""
+"""The modules of ``make quick``: what takes no more than seconds."""
+
+
+def paths(names: str) -> list[Path]:
+    """Return the files of modules."""
+    return [TESTS / f"{name}.py" for name in names.split()]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not read other modules for ``-m quick``: to load them takes longer than its tests."""
-    other = collection_path.name.startswith("test_") and collection_path not in _QUICK_FILES
+    other = collection_path.name.startswith("test_") and collection_path not in paths(_QUICK)
     return True if other and config.option.markexpr == "quick" else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest modules, and mark them ``slow``; mark those of ``make quick``."""
-    places = {TESTS / f"{name}.py": place for place, name in enumerate(_LONG.split())}
+    quick, places = set(paths(_QUICK)), {path: place for place, path in enumerate(paths(_LONG))}
     items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
-        if item.path in places.keys() | _QUICK_FILES:
-            item.add_marker("quick" if item.path in _QUICK_FILES else "slow")
+        if item.path in places.keys() | quick:
+            item.add_marker("quick" if item.path in quick else "slow")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -95,5 +95,4 @@ def test_the_protocols_state_every_rule_of_pools() -> None:
 
 
 def test_the_lists_of_slow_and_of_quick_modules_name_modules() -> None:
-    slow = {conftest.TESTS / f"{name}.py" for name in conftest._LONG.split()}
-    assert not [path for path in slow | conftest._QUICK_FILES if not path.is_file()]
+    assert not [path for path in conftest.paths(conftest._LONG + conftest._QUICK) if not path.is_file()]
