@@ -15,6 +15,7 @@ from IPython.core.formatters import DisplayFormatter
 import pipeline as mdcr
 from pipeline.api import PoolView, selection
 from pipeline.core.config import digest
+from pipeline.core.door import checked
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.corpus.poolconfig import PoolConfig
 from tests.cli.conftest import own, root, tiny
@@ -191,10 +192,16 @@ def test_numbers_of_numpy_and_texts_are_the_settings_that_they_mean() -> None:
 
 
 NAN = float("nan")
-NO_NAME: list[Any] = ["nope"]
+NO_TEXT: list[Any] = [5, "", []]
+NO_NAME: list[Any] = [*NO_TEXT, "nope"]
 NO_COUNT: list[Any] = ["x", 2.5, 0, NAN, True]
 NO_NUMBER: list[Any] = ["x", -1, 2, NAN]
+NO_MEASURES: list[Any] = [5, "", [], ["nope"], [5]]
 SCORES = made_up(["bm25", "lsa"], [(None, 300)], samples=1)
+NO_FRAME: list[Any] = [
+    *(None, [], pl.DataFrame(), SCORES.head(0), pl.concat([SCORES, SCORES]), SCORES.drop("label"), SCORES.lazy()),
+    *(SCORES.with_columns(value=pl.lit(value)) for value in (NAN, None, "a")),
+]
 RUN, QRELS = {"q": {"d": 1.0}}, {"q": {"d": 1}}
 
 
@@ -209,47 +216,63 @@ def refused(function: Callable[..., Any], usual: Mapping[str, Any], wrong: Mappi
 
 
 def test_of_the_workspace(workspace: mdcr.Workspace, root: Path) -> None:
-    refused(mdcr.open, {"root": root}, {"root": ["/nope"], "memory": ["x", "0"], "workers": [0], "device": ["gpu"]})
+    refused(mdcr.open, {"root": root}, {
+        "root": [5, [], "/nope", "\0"], "memory": [5, "x", "0"], "workers": NO_COUNT, "device": [*NO_TEXT, "gpu"],
+    })  # fmt: skip
     refused(workspace.build, {"source": "synthetic", "corpus": "t2", "papers": 500}, {
-        "source": NO_NAME, "corpus": ["../x"], "duplicates": NO_NAME, "papers": ["x", 0], "colour": ["red"],
+        "source": NO_NAME, "input": [5, []], "corpus": [*NO_TEXT, "../x"], "duplicates": NO_NAME,
+        "papers": NO_COUNT, "seed": ["x", 2.5], "colour": ["red"],
     })  # fmt: skip
     refused(workspace.corpus, {"name": "tiny"}, {"name": NO_NAME})
+    refused(workspace.make, {"tasks": []}, {"tasks": [None, "x", [5]]})
+    refused(workspace.evaluated, {"evaluations": []}, {"evaluations": [None, "x", [5]]})
 
 
-def test_of_pools(workspace: mdcr.Workspace) -> None:
-    refused(workspace.tune, SETTINGS, {
-        "corpus": NO_NAME, "field": NO_NAME, "size": NO_COUNT, "year": ["x", 2019.0, []], "queries": [*NO_COUNT, ""],
-        "seed": ["x", 13.0], "colour": ["red"], "drop_same_title": [0],
-    })  # fmt: skip
+def test_of_pools(workspace: mdcr.Workspace, pool: PoolView) -> None:
+    wrong: dict[str, list[Any]] = {
+        "corpus": NO_NAME, "field": NO_NAME, "size": [*NO_COUNT, ""], "year": ["x", 2019.0, []],
+        "queries": [*NO_COUNT, ""], "seed": ["x", 13.0], "colour": ["red"], "drop_same_title": [0],
+    }  # fmt: skip
+    refused(workspace.tune, SETTINGS, wrong)
     refused(workspace.pools, SETTINGS, {
         "samples": NO_COUNT, "nested": ["x", 5], "min_citations": ["x", 2.5], "split": NO_NAME,
         "exclude": [5, "/nope", [5]],
     })  # fmt: skip
     refused(workspace.pool, SETTINGS, {"sample": [*NO_COUNT, None, 99_999], "size": ["300,400"]})
+    refused(workspace.view, {"task": pool.task}, {"task": [None, "x", pool]})
 
 
 def test_of_systems(workspace: mdcr.Workspace, pool: PoolView, tmp_path: Path) -> None:
+    no_pool: list[Any] = [None, [], [5], pool.name]
     refused(workspace.evaluate, {"pools": pool, "systems": "bm25"}, {
-        "pools": [[5], pool.name], "systems": [*NO_NAME, "", []], "depth": NO_COUNT, "colour": ["red"],
-        "measures": [["nope"]], "engine": NO_NAME, "bm25_engine": NO_NAME, "precision": NO_NAME, "runs": [["/nope"]],
-        "missing_positives": ["nope", 5], "allow_unknown": ["x", 5],
+        "pools": no_pool, "systems": [*NO_NAME, ",", ["bm25", None]], "depth": NO_COUNT, "colour": ["red"],
+        "measures": NO_MEASURES, "engine": NO_NAME, "bm25_engine": NO_NAME, "precision": NO_NAME,
+        "runs": [5, ["/nope"], [5], None], "missing_positives": ["nope", 5], "allow_unknown": ["x", 5],
     })  # fmt: skip
     refused(workspace.scores, {"corpus": "tiny"}, {
-        "corpus": NO_NAME, "field": NO_NAME, "size": ["x", 2.5, NAN, True], "systems": NO_NAME, "colour": ["red"],
+        "corpus": NO_NAME, "field": NO_NAME, "size": ["x", 2.5, NAN, True], "systems": NO_NAME,
+        "colour": ["red"], "samples": ["x"],
     })  # fmt: skip
-    refused(workspace.ranking, {"pool": pool, "system": "bm25"}, {"system": [*NO_NAME, "bm25,lsa"], "depth": ["x", 7]})
-    refused(workspace.vectors, {"pool": pool, "system": "lsa"}, {"system": [*NO_NAME, "bm25"], "precision": NO_NAME})
-    no_path: list[Any] = [tmp_path / "v.csv", tmp_path]
+    refused(workspace.ranking, {"pool": pool, "system": "bm25"}, {
+        "pool": [*no_pool, [pool, pool]], "system": [*NO_NAME, ["bm25", "lsa"], "bm25,lsa"], "depth": ["x", 7],
+    })  # fmt: skip
+    wrong = {"pool": no_pool, "system": [*NO_NAME, "bm25"], "precision": NO_NAME}
+    refused(workspace.vectors, {"pool": pool, "system": "lsa"}, wrong)
+    no_path: list[Any] = [None, 5, "", tmp_path / "v.csv", tmp_path]
     refused(workspace.write_vectors, {"pool": pool, "system": "lsa", "path": tmp_path / "v.npy"}, {"path": no_path})
 
 
 def test_of_scores() -> None:
-    empty = pl.concat([SCORES, SCORES])
-    refused(mdcr.summarise, {"scores": SCORES}, {"scores": [empty, SCORES.head(0)], "baseline": NO_NAME})
-    refused(mdcr.compare, {"scores": SCORES, "first": "bm25", "second": "lsa"}, {
-        "scores": [empty], "first": [*NO_NAME, "lsa"], "second": NO_NAME, "measures": [["nope"]],
+    draws: list[Any] = [5, "x"]
+    refused(mdcr.summarise, {"scores": SCORES}, {
+        "scores": NO_FRAME, "baseline": NO_NAME, "sort": NO_NAME, "draws": draws
     })  # fmt: skip
-    refused(mdcr.tables, {"scores": SCORES}, {"measures": [["nope"]], "baseline": NO_NAME})
+    refused(mdcr.compare, {"scores": SCORES, "first": "bm25", "second": "lsa"}, {
+        "scores": NO_FRAME, "first": [*NO_NAME, "lsa"], "second": NO_NAME, "measures": NO_MEASURES, "draws": draws,
+    })  # fmt: skip
+    refused(mdcr.tables, {"scores": SCORES}, {"scores": NO_FRAME, "measures": NO_MEASURES, "baseline": NO_NAME})
+    for plot in (mdcr.plot.by_size, mdcr.plot.by_field):
+        refused(plot, {"frame": SCORES}, {"frame": NO_FRAME, "measure": NO_MEASURES, "seed": ["x", 2.5]})
     refused(mdcr.Draws, {}, {
         "seed": ["x", 2.5, "\ud800"], "resamples": ["x", -1, 2.5], "level": NO_NUMBER, "permutations": NO_COUNT,
         "alpha": NO_NUMBER, "resample": NO_NAME,
@@ -260,18 +283,43 @@ def test_of_runs_and_qrels() -> None:
     refused(mdcr.evaluate, {"runs": RUN, "qrels": QRELS}, {
         "runs": [None, "", [], {}, [5], "/nope", {"q": 5}, {"q": {"d": "x"}}, {"q": {"d": NAN}}],
         "qrels": [None, "", {}, "/nope", {"q": 5}, {"q": {"d": 0.5}}, {"q": {}}, {"z": {"d": 1}}, [QRELS]],
-        "measures": [["nope"]],
+        "measures": NO_MEASURES,
     })  # fmt: skip
 
 
 def test_of_registrations() -> None:
+    no_word: list[Any] = [None, 5, "", "a b"]
     refused(mdcr.register_encoder, {"name": "of-the-door", "like": "lsa"}, {
-        "name": ["", "a b", "lsa"], "like": NO_NAME
+        "name": [*no_word, "lsa"], "like": [5, "nope", []]
     })  # fmt: skip
-    refused(mdcr.register_measure, {"name": "of-the-door", "label": "Z"}, {"name": ["", "a b", "map(2)"]})
+    refused(mdcr.register_measure, {"name": "of-the-door", "label": "Z"}, {
+        "name": [*no_word, "map(2)"], "label": [5], "aliases": ["x", [5]], "cuts": ["x"], "higher_is_better": ["x"],
+    })  # fmt: skip
+    with pytest.raises(InputError, match="name must be text, got 5"):
+        mdcr.register_source(5, mdcr.Source("x:Y", "help"))
+    with pytest.raises(InputError, match="source must be Source, got 'x'"):
+        mdcr.register_source("of-the-door", "x")
 
 
 def test_values_of_other_libraries_are_taken(workspace: mdcr.Workspace, pool: PoolView) -> None:
     assert len(workspace.evaluate((each for each in [pool]), ("bm25", "lsa"), depth=np.int64(500))) > 0
     scores = SCORES.with_columns(more=pl.lit(1), query=pl.col("query").cast(pl.Int64))
     assert len(mdcr.compare(scores, "bm25", "lsa")) > 0
+
+
+def test_the_message_names_argument_type_value_and_the_nearest_name() -> None:
+    def function(depth: int, *, names: Sequence[str] = (), share: float | None = None) -> int:
+        return depth
+
+    door = checked(function)
+    assert door(np.int64(5), names=["a"], share=1) == 5
+    for arguments, said in (
+        ({"depth": "x"}, "depth must be a whole number, got 'x'"),
+        ({"depth": 1, "names": "ab"}, "names must be a list of texts, got 'ab'"),
+        ({"depth": 1, "share": NAN}, "share must be a number, got nan"),
+        ({"deph": 1}, "Did you mean 'depth'?"),
+        ({}, "missing a required argument: 'depth'"),
+    ):
+        with pytest.raises(InputError) as error:
+            door(**arguments)
+        assert said in str(error.value)

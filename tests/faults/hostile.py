@@ -1,4 +1,4 @@
-"""Hostile lines and files: what each is, and what has to come of it."""
+"""Hostile lines, files and addresses: what each is, and what has to come of it."""
 
 from __future__ import annotations
 
@@ -212,6 +212,9 @@ def shown() -> bytes:
     paper = {"title": f"T{_TERMINAL}", "fields": [f"F\n{_TERMINAL}"]}
     return b"".join(line({"paper_id": f"{n}{_TERMINAL}", **paper}) for n in range(3))
 
+
+ADDRESSES = ("http://user:secret@no-such-host.invalid", "ftp://user:secret@host", f"http://{'a' * 70}")
+"""Of servers that cannot be reached; no later attempt is waited for."""
 
 BENCHMARKS: dict[str, tuple[str, str]] = {
     "a field twice": ('{"Art": {"1": {"true": ["2"]}}, "Art": {"1": {"true": ["3"]}}}', "got 'Art' twice"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.run import flags, mdcr, one_line_error
-from tests.faults.hostile import BENCHMARKS, Input, inputs, shown
+from tests.faults.hostile import ADDRESSES, BENCHMARKS, Input, inputs, shown
 from tests.faults.imports import Import, imports
 from tests.faults.tally import Tally
 from tests.faults.workspace import leftovers
@@ -65,6 +65,16 @@ def test_an_import_is_refused(row: Import, tiny: Path, tmp_path: Path, tally: Ta
     assert row.said in one_line_error(mdcr(tiny, *given, "--model", row.system.format(tmp_path)))
     assert not [path for path in published(tiny) if path not in before and path.parts[-3] != "pools"]
     assert not leftovers(tiny)
+    tally.count("refused")
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_an_address_is_refused_at_once(address: str, tmp_path: Path, tally: Tally) -> None:
+    tally.count("tried")
+    said = one_line_error(mdcr(tmp_path, "fetch", "s2ag", "--endpoint", address), 1)
+    assert "cannot be reached" in said
+    assert "secret" not in said
+    assert "attempt" not in said
     tally.count("refused")
 
 
