@@ -51,7 +51,7 @@ NEED_DATA = {
 }
 """What a study says that needs more than the demo: its one line has the command, or the option, that gives it."""
 
-LATER = ("mdcr_eval", "leaderboard", "card")
+LATER = ("mdcr_eval", "leaderboard")
 """Studies that read what others made."""
 
 ORDER = sorted(STUDIES.keys() - NEED_DATA.keys() - {"neighbours"}, key=lambda name: (name in LATER, name))

@@ -101,9 +101,9 @@ def outputs(paper: str, letter: str) -> set[str]:
 
 
 def exists(folder: Path, output: str) -> bool:
-    """Return whether a report has an output: a table, a figure, or a part of its page."""
+    """Return whether a report has an output: a table, a figure, a file, or a part of its page."""
     name = re.sub("-(scibert|specter)-distance-cosine$", "-*", output)
-    files = [path for ending in ("md", "svg") for path in folder.glob(f"{name}.{ending}")]
+    files = [path for ending in ("md", "svg", "csv") for path in folder.glob(f"{name}.{ending}")]
     return bool(files) or output in (folder / "index.html").read_text()
 
 

@@ -266,17 +266,10 @@ COMMANDS: Mapping[str, Command] = {
         details="study:details_of_training",
     ),
     "leaderboard": Command(
-        "rank everything scored so far, with intervals, significance groups and costs",
+        "rank everything scored so far, with intervals and significance groups",
         "study:leaderboard",
         (_own(some(VARIOUS, "add training")), _COUNTED),
         "memory workers json",
-    ),
-    "card": Command(
-        "write the card of one encoder: results against BM25, recipe and costs",
-        "study:card",
-        (_COUNTED,),
-        "json",
-        word("model", str, "the encoder"),
     ),
     "audit": Command(
         "add intervals, ranks and tests to results of any tool, and print how many more items would separate systems",

@@ -12,8 +12,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from pipeline.core import files
@@ -155,36 +153,6 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
     return [value if end is None else end for value, end in zip(series.values, ends or series.values, strict=True)]
 
 
-def draw_heat(
-    figure_class: Any,
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    values: npt.ArrayLike,
-    *,
-    colours: str = "viridis",
-    ends: tuple[float, float] = (0.0, 1.0),
-    digits: int = 0,
-) -> Any:
-    """Return fractions, float64 ``[rows, columns]``, as a figure of coloured cells in percent; NaN: not measured.
-
-    The colours span the values ``ends``.
-    """
-    cells = np.array(values, np.float64)
-    figure = figure_class(figsize=(1.6 + 0.55 * len(columns), 0.9 + 0.16 * len(rows)), layout="constrained")
-    axes = figure.subplots()
-    image = axes.imshow(cells, cmap=colours, vmin=ends[0], vmax=ends[1], aspect="auto")
-    for (row, column), value in np.ndenumerate(cells):
-        dark = np.dot(image.cmap(image.norm(value))[:3], (0.299, 0.587, 0.114)) < 0.5
-        text = "" if np.isnan(value) else f"{100 * value:.{digits}f}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
-    axes.set_xticks(range(len(columns)), columns, rotation=30, ha="right")
-    axes.set_yticks(range(len(rows)), rows, fontsize=6)
-    axes.set_title(f"{title} (%)", fontsize=8)
-    return figure
-
-
-@checked
 def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 

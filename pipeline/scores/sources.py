@@ -51,12 +51,10 @@ class Source(NamedTuple):
     Attributes:
         artifact: vectors, terms, Lucene index or reranked ranking; None if it is gone or was imported.
         role: name of the input, such as ``paper`` or ``query``.
-        dimension: components that are compared; 0: all.
     """
 
     artifact: Artifact | None
     role: str = "paper"
-    dimension: int = 0
 
 
 class Sources:
@@ -91,7 +89,7 @@ class Sources:
             self._opened[path] = next(readable([path], Artifact.open), None)
         return self._opened[path]
 
-    def of(self, identity: str, role: str = "ranking", dimension: int = 0) -> Iterator[Source]:
+    def of(self, identity: str, role: str = "ranking") -> Iterator[Source]:
         """Yield the sources of an artifact; one that is gone, or an imported ranking, is a source without artifact."""
         path = self._paths.get(identity[:SHORT_ID])
         artifact = None if path is None else self._open(path)
@@ -100,16 +98,15 @@ class Sources:
             return
         manifest = artifact.manifest
         if manifest.stage in ("embed", "terms", "index"):
-            yield Source(artifact, role, dimension)
+            yield Source(artifact, role)
             return
         if manifest.stage == "rerank":
             yield Source(artifact, RERANKER)
-        compared = manifest.config.get("dimension", 0) or dimension
         derived = manifest.provenance.get("derived", {}) if manifest.stage == "search" else {}
         for name, inner in {**manifest.inputs, **derived}.items():
             if name not in _NO_SOURCES:
                 role = INDEX if name in derived else name
-                yield from self.of(inner, role, compared)
+                yield from self.of(inner, role)
 
     def encoders(self, ranking: Artifact, system: str) -> list[dict[str, Any]]:
         """Return the encoders of a ranking with texts read and cut; those that are gone have the system's name."""
@@ -137,17 +134,6 @@ class Sources:
             "texts": sum(count.get("embedded", 0) for count in counts) if cuts else 0,
             "cut": sum(count.get("truncated", 0) for count in counts) if cuts else 0,
         }
-
-    def cuts(self, vectors: Iterable[tuple[Artifact, str]]) -> str:
-        """Return the note on the texts that encoders cut (:func:`cut_note`) of vectors with their roles."""
-        rows = dict[str, list[dict[str, Any]]]()
-        for artifact, role in vectors:
-            kind = "query" if role in ("query", "queries") else "paper"
-            encoder = self._encoder(artifact, kind, artifact.manifest.slug)
-            of_model = rows.setdefault(encoder["model"], [])
-            of_model += [encoder] if encoder not in of_model else []
-        labels = {"label": [*rows], "encoders": [*rows.values()]}
-        return cut_note(pl.DataFrame(labels, schema={"label": pl.String, "encoders": pl.List(ENCODER)}))
 
 
 def _length(spec: Mapping[str, Any]) -> int | None:

@@ -33,9 +33,8 @@ class Report:
         sources: folder names of the artifacts that the results come from.
         files: further text files of the study, content by name.
         parts: further parts of its page: charts that are no files, a browser of queries.
-        copies: further files of the study, copied from artifacts, path by name.
-        findings: what the figures show, sentences from its main table and its tests; empty: none.
-        title: what its page shows, tables before charts; empty: the summary of the study, charts before tables.
+        findings: sentences from its main table and its tests.
+        title: title of its page, tables before charts; empty: the summary of the study, charts before tables.
     """
 
     tables: Sequence[Table]
@@ -44,7 +43,6 @@ class Report:
     sources: Sequence[str] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     parts: Sequence[Part] = ()
-    copies: Mapping[str, Path] = field(default_factory=dict)
     findings: Sequence[str] = ()
     title: str = ""
 
@@ -55,18 +53,16 @@ Steps = Generator[Sequence["Task"], Any, Report]
 
 @dataclass(frozen=True)
 class Study:
-    """An experiment.
+    """An experiment, for ``mdcr study NAME``.
 
     Attributes:
-        name: name in ``mdcr study NAME``.
-        summary: one line for the list of ``mdcr study``.
+        name: its name.
+        summary: one line for the list of studies.
         recipe: frozen dataclass of its settings. A field ``corpus``, ``systems`` or ``input`` can be set on the command
-            line. Other fields that name systems are marked (:data:`pipeline.studies.recipe.REPLACED`).
-        steps: ``steps(workspace, recipe)``, a generator (:data:`Steps`). In a plan it gets no artifacts: the plan ends
-            where it reads one that is not made.
+            line. Other fields that name systems are marked (``required(..., systems="replaced")``).
+        steps: ``steps(workspace, recipe)``, a generator (:data:`Steps`). A plan ends where it reads what is not made.
         listing: ``listing(recipe)`` returns the contents of the input, rows for ``--list``; None: nothing to list.
-        needs: remedy if the corpus or input of the recipe is missing: what it is, and the command that fetches it.
-            Empty: any corpus can be used.
+        needs: remedy if the corpus or input of the recipe is missing. Empty: any corpus can be used.
         own_recipe: its default recipe; None: the one of its name in ``pipeline/data/recipes``.
     """
 
@@ -93,7 +89,6 @@ STUDIES = {
     "mdcr_eval": ".mdcr.scores",
     "facets": ".facets.study",
     "leaderboard": ".leaderboard.study",
-    "card": ".leaderboard.card",
     "audit": ".audit.study",
     "overlap": ".overlap",
     "clean": ".clean",

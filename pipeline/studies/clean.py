@@ -87,17 +87,12 @@ def _values(values: pl.DataFrame, part: str) -> pl.DataFrame:
 
 
 def held_by(corpus: kit.Corpus, papers: npt.NDArray[np.int64], files: Sequence[str], contained: float) -> pl.DataFrame:
-    """Return by what training data hold papers of a corpus.
-
-    Args:
-        corpus: the corpus.
-        papers: rising rows.
-        files: files of training data (:func:`strings`).
-        contained: share of word sequences in common, from which a paper is ``seen``.
+    """Return by what training data (``files``, :func:`strings`) hold papers of a corpus, rising rows.
 
     Returns:
         A row for each of ``papers``: the ``paper``; whether its ``id``, its ``doi`` and its ``title`` are there; the
-        greatest ``share`` of word sequences that it has in common with a text, of the shorter of the two; and ``seen``.
+        greatest ``share`` of 13-word sequences that it has in common with a text, of the shorter of the two; and
+        ``seen``, by one of these, or from a share of ``contained`` on.
     """
     table = corpus.take(papers, ["paper_id", "title", "abstract"]).to_pydict()
     keys = {"id": np.array(table["paper_id"], object)}

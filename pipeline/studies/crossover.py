@@ -93,7 +93,7 @@ def crossover(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     short = values.filter(pl.col("size") < pl.col("asked")).select("kind", "asked", "size").unique(maintain_order=True)
     frame = pl.DataFrame(lines).drop("values", "coefficients")
     tables = [turn_table(frame, sparse, short), difference_table(lines, sparse)]
-    return kit.Report(tables, {"difference": difference_chart(lines, sparse)}, sources=found.sources)
+    return kit.Report(tables, sources=found.sources)
 
 
 def by_kind(values: pl.DataFrame, sparse: str) -> Iterator[tuple[str, tuple[str, tuple[int, ...], np.ndarray]]]:
@@ -188,18 +188,3 @@ def difference_table(lines: list[dict[str, Any]], sparse: str) -> kit.Table:
     return kit.table(
         "differences", title, frame, label, {"difference": kit.points(), "line": kit.figure("line", None, None)}, notes
     )
-
-
-def difference_chart(lines: list[dict[str, Any]], sparse: str) -> kit.Chart:
-    """Return the differences with their lines, a view for each kind of negatives."""
-    views: dict[str, list[kit.Series]] = {}
-    for line in lines:
-        mean, low, high = zip(*map(kit.crossed_mean, np.moveaxis(line["values"], -1, 0)), strict=True)
-        sizes = np.geomspace(line["sizes"][0], line["sizes"][-1], 20)
-        curve = [(float(size), at(line["coefficients"], line["middle"], size)[0]) for size in sizes]
-        views.setdefault(line["negatives"], []).append(
-            kit.Series(line["system"], line["sizes"], mean, low, high, curve)
-        )
-    ticks = {float(size): kit.format_count(size) for line in lines for size in line["sizes"]}
-    title = f"Difference to {sparse} in MAP"
-    return kit.Chart(title, "candidates", "points of MAP", views, log=True, ticks=ticks)

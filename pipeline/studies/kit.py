@@ -7,9 +7,6 @@ A study is a generator. It yields lists of tasks, gets their artifacts, and retu
         found = yield from scored(workspace, recipe, [selection(**pools_of(recipe))])
         frame = found.values.filter(measure="map").group_by("label", "year").agg(pl.mean("value"))
         return Report([table("by-year", "MAP by year", frame, "{label}, {year}", {"MAP": figure()})])
-
-``mdcr study NAME`` makes what is missing, plans (``--dry-run``) up to the first artifact that is read and not there,
-and writes tables, figures and the page.
 """
 
 from __future__ import annotations
@@ -63,27 +60,25 @@ from pipeline.exchange.export import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called, sign_of_name
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, shared
-from pipeline.measure.design import USUAL, Design, Draws, corrected, estimate
+from pipeline.measure.design import Design, Draws, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
-from pipeline.measure.estimates import POWER, contrasts, crossed_mean, share_of_clusters, tall
+from pipeline.measure.estimates import POWER, contrasts, crossed_mean, tall
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of
 from pipeline.measure.measures import parse_measures, sign_of
 from pipeline.measure.ranks import all_pairs, coverage_blocks, letters, ranks_with_ends, standings
 from pipeline.measure.resampling import bootstrap
-from pipeline.measure.statistics import Floats, bootstrap_means, by_unit, interval, simultaneous
+from pipeline.measure.statistics import Floats, bootstrap_means
 from pipeline.retrieve.base import MAX_DEPTH, Ranking
 from pipeline.retrieve.canonical import best_pair_score
 from pipeline.scores.average import AVERAGE, PROTOCOL
 from pipeline.scores.caption import collection, unusual
 from pipeline.scores.choose import labels_of, option
-from pipeline.scores.compare import most_different
 from pipeline.scores.facts import artifact_of, gaps_of, setting_of
 from pipeline.scores.files import evaluate
-from pipeline.scores.judged import stands_on, stored_judged
 from pipeline.scores.layout import select_measures
 from pipeline.scores.page.browse import browser
 from pipeline.scores.page.parts import Browser, Chart, Series
-from pipeline.scores.plot import COLOURS, draw_heat
+from pipeline.scores.plot import COLOURS
 from pipeline.scores.published import published as published_figure
 from pipeline.scores.published import with_published
 from pipeline.scores.render import render_table
@@ -98,7 +93,7 @@ from pipeline.scores.sources import (
     cut_note,
     trainings_in,
 )
-from pipeline.scores.store import Rankings, open_pool, open_rankings, readable_runs, runs_of, values
+from pipeline.scores.store import Rankings, open_rankings, runs_of, values
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table, label_of
 from pipeline.sources import csfcube
@@ -115,7 +110,7 @@ from pipeline.stages.pool import read_ids
 from pipeline.stages.ranking_file import RECORDED, read_ranking, write_ranking
 from pipeline.stages.score import score_task, score_tasks
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, TUNED, Bm25, System, encoders, parse_systems
+from pipeline.stages.systems import TUNED, Bm25, System, encoders, parse_systems
 from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_names, stored_system
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Drawing, Report, Steps, Study
@@ -134,7 +129,7 @@ from pipeline.studies.scored import (
     stored_runs,
     tuned,
 )
-from pipeline.studies.tables import Columns, Row, Show, figure, lines, points, table
+from pipeline.studies.tables import Columns, Row, Show, figure, points, table
 
 
 def tfidf_similarities(queries: Iterable[Text], papers: Iterable[Text]) -> Any:
@@ -147,13 +142,5 @@ def tfidf_similarities(queries: Iterable[Text], papers: Iterable[Text]) -> Any:
 def study(
     name: str, summary: str, recipe: type[Any], *, own_recipe: Path | None = None, **further: Any
 ) -> Callable[[Callable[[Workspace, Any], Steps]], Study]:
-    """Make a study of a generator ``steps(workspace, recipe)``.
-
-    Args:
-        name: name in ``mdcr study NAME``.
-        summary: one line for the list of studies.
-        recipe: frozen dataclass of its settings, such as one that extends :class:`PoolsRecipe`.
-        own_recipe: TOML file of its default recipe; None: the one of its name that comes with the project.
-        **further: of :class:`Study`: ``listing``, ``needs``.
-    """
+    """Make a study of a generator ``steps(workspace, recipe)``; the other arguments are those of :class:`Study`."""
     return lambda steps: Study(name, summary, recipe, steps, own_recipe=own_recipe, **further)

@@ -1,20 +1,17 @@
 """The study ``large_scale``: dataset-level and field-level pools (Medić & Šnajder 2022, sections 3.1 and 3.2).
 
-Tables 1, 2, 7 and 8 in their layout, with differences to the published figures; tests and curves of MAP.
+Tables 1, 2, 7 and 8 in their layout, with differences to the published figures; tests of MAP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.kit import Floats
 
 DATASET = "dataset"
 """Name of the dataset-level pools, in the fields of a recipe and in tables."""
@@ -30,7 +27,6 @@ NOTE = (
     "size."
 )
 
-_APART = 1.25  # minimum ratio of two fitted sizes; nearly equal pools are one point
 _SETUP = ("field", "size")
 
 
@@ -65,7 +61,7 @@ class Recipe(kit.PoolsRecipe):
 
 @kit.study("large_scale", "retrieval from large pools, by pool size and by field", Recipe)
 def large_scale(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return the tables of the paper, tests and curves over size, and the training papers by field."""
+    """Return the tables of the paper, and tests."""
     found = yield from kit.scored(workspace, recipe, recipe.selections, together=True)
     seed, runs = recipe.seed, found.runs
     scores = found.values.filter(pl.col("measure").is_in(list(MEASURES)))
@@ -77,18 +73,13 @@ def large_scale(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     pools = runs.filter(largest, sample=1).unique("pool", maintain_order=True)
     compared = kit.corpus_of(workspace, recipe).artifact.manifest.config.get("source") != "synthetic"
     tuned = set(runs.filter(pl.col("aliases").list.contains(kit.TUNED))["label"])
-    found_curves = [*curves_of(scores)]
     tables = [
         *(table for summary in summaries for table in paper_tables(summary, pools, tuned, compared=compared)),
         *tests(summaries, scores, seed),
-        *([curve_table(found_curves, seed)] if found_curves else []),
     ]
-    if files := dict(recipe.rules).get("exclude"):
-        tables.append(training(found, pools, kit.read_ids([Path(file).expanduser() for file in files])))
     report = found.report(*MEASURES, summaries=summaries)
-    charts = {"curves": curve_chart(found_curves, seed)} if found_curves else {}
     figures = {name: draw for name, draw in report.figures.items() if name.endswith("-map")}
-    return replace(report, tables=tables, charts=charts, figures=figures)
+    return replace(report, tables=tables, figures=figures)
 
 
 def _by_size_and_field(scores: pl.DataFrame, largest: pl.Expr) -> Iterator[pl.DataFrame]:
@@ -166,34 +157,6 @@ def paper_tables(
             )  # fmt: skip
 
 
-def training(found: kit.Scored, pools: pl.DataFrame, ids: Sequence[str]) -> kit.Table:
-    """Return the papers of training lists by field, and the number of queries left out (section 4.2 of the paper).
-
-    ``ids`` are those of the lists; a paper of several fields counts in each.
-    """
-    opened = {field or "dataset": found.pool(pool) for pool, field in pools.select("pool", "field").iter_rows()}
-    corpus = next(iter(opened.values())).corpus
-    trained = np.unique(corpus.rows_of(ids))
-    masks = corpus.attributes["fields"][trained[trained >= 0]]
-    counts = {
-        field: int(np.count_nonzero(masks >> np.uint32(kit.FIELD_BIT[field]) & np.uint32(1)))
-        for field in kit.MAG_FIELDS
-    }
-    rows = [(field, count, 100 * count / max(len(masks), 1)) for field, count in counts.items() if count]
-    frame = pl.DataFrame(rows, {"field": pl.String, "papers": pl.Int64, "share in %": pl.Float64}, orient="row")
-    left_out = []
-    for field, pool in opened.items():
-        counts_of_pool = pool.artifact.manifest.counts
-        eligible = counts_of_pool["eligible_queries"] + counts_of_pool["excluded_queries"]
-        left_out.append(f"{field} {counts_of_pool['excluded_queries']:,} of {eligible:,}")
-    notes = [
-        f"Papers of the training lists that the corpus has: {len(masks):,}.",
-        f"Queries left out of those that may be drawn: {'; '.join(left_out)}.",
-    ]
-    columns = {"papers": "{papers:,}", "share in %": "{share in %:.1f}"}
-    return kit.table("training", "Training queries by field", frame, "{field}", columns, notes)
-
-
 def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) -> Iterator[kit.Table]:
     """Yield the differences of MAP to the baseline with intervals, effects, p-values, wins and losses."""
     tested = pl.concat(summaries).filter(
@@ -221,79 +184,6 @@ def tests(summaries: Sequence[pl.DataFrame], scores: pl.DataFrame, seed: int) ->
             f"detectable: smallest true difference they reveal with power {kit.POWER:g} at the corrected level.",
         )
         yield kit.table("tests", "Difference to the baseline", frame, "{pool} {system}", shown, notes)
-
-
-Curve = tuple[str, str, Sequence[int], Floats]
-"""MAP of one system by pool size: group (field or ``dataset``), label, rising numbers of candidates, average precision
-of the same queries at each size, float64 ``[sizes, queries]``."""
-
-
-def curves_of(scores: pl.DataFrame) -> Iterator[Curve]:
-    """Yield the curves of systems with at least three sizes; a query has the mean over samples."""
-    means = scores.filter(measure="map").group_by(*_SETUP, "label", "query", maintain_order=True)
-    frame = means.agg(pl.col("value").mean()).sort("size", "query", maintain_order=True)
-    of_systems = frame.partition_by("field", "label", maintain_order=True, as_dict=True)
-    for field, label in scores.select("field", "label").unique(maintain_order=True).rows():
-        sizes, values = list[int](), list[Floats]()
-        for of_size in of_systems.get((field, label), frame.clear()).partition_by("size", maintain_order=True):
-            if not sizes or of_size["size"][0] >= _APART * sizes[-1]:
-                sizes.append(of_size["size"][0])
-                values.append(of_size["value"].to_numpy())
-        if len(sizes) > 2 and len(set(map(len, values))) == 1:
-            yield field or DATASET, label, sizes, np.stack(values)
-
-
-def predict(sizes: Sequence[int], scores: Floats, at: Sequence[float] | Floats) -> Floats:
-    """Fit a line to the log odds of scores ``[..., sizes]`` by least squares; return its scores at sizes ``at``."""
-    x, new_x = np.log(np.asarray(sizes, np.float64)), np.log(np.asarray(at, np.float64))
-    bounded = np.clip(scores, 1e-6, 1 - 1e-6)
-    y = np.log(bounded) - np.log1p(-bounded)
-    slope = ((y - y.mean(axis=-1, keepdims=True)) * (x - x.mean())).sum(axis=-1) / ((x - x.mean()) ** 2).sum()
-    line = y.mean(axis=-1)[..., None] + slope[..., None] * (new_x - x.mean())
-    return np.asarray(1 / (1 + np.exp(-line)))
-
-
-def predict_largest(sizes: Sequence[int], values: Floats, seed: int) -> tuple[float, ...]:
-    """Return the last size's mean as the others predict it, with its 95% bootstrap interval over queries.
-
-    ``values`` are ``[sizes, queries]``; those of the last size are not used.
-    """
-    means = kit.bootstrap_means(values[:-1], seed=seed, item="curve")
-    low, high = np.quantile(predict(sizes[:-1], means.T, sizes[-1:])[:, 0], [0.025, 0.975])
-    return predict(sizes[:-1], values[:-1].mean(axis=1), sizes[-1:]).item(), float(low), float(high)
-
-
-def curve_table(curves: Sequence[Curve], seed: int) -> kit.Table:
-    """Return the largest size's MAP beside its predictions from the smaller ones."""
-    rows = list[tuple[Any, ...]]()
-    for group, system, sizes, values in curves:
-        label = f"{group} {system} {kit.format_count(sizes[-1])}"
-        rows.append((label, "measured", *kit.interval(values[-1], seed, "curve")))
-        rows.append((label, "predicted", *predict_largest(sizes, values, seed)))
-    notes = [
-        "Predicted: by a line through the smaller sizes, log odds of MAP against the log of the size. Pools of nearly "
-        "one size are one point. Nothing is predicted beyond the largest size.",
-        "Brackets: 95% interval over queries, without the error of the form. Nested pools keep their positives: a part "
-        "of the curve is the density of positives.",
-    ]
-    corner = "system, largest size"
-    frame = pl.DataFrame(rows, [corner, "column", "value", "low", "high"], orient="row").fill_nan(None)
-    title = "MAP against pool size"
-    return kit.table("curves", title, frame, f"{{{corner}}}", kit.figure(), notes, across="{column}")
-
-
-def curve_chart(curves: Sequence[Curve], seed: int) -> kit.Chart:
-    """Return MAP against pool size with the fitted curve, a view for each group."""
-    views: dict[str, list[kit.Series]] = {}
-    for group, system, sizes, values in curves:
-        grid = np.geomspace(sizes[0], sizes[-1], 20)
-        fitted = predict(sizes, values.mean(axis=1), grid)
-        mean, *ends = zip(*(kit.interval(of_size, seed, "curve") for of_size in values), strict=True)
-        low, high = ([None if np.isnan(end) else end for end in each] for each in ends)  # one query has no interval
-        line = list(zip(grid.tolist(), fitted.tolist(), strict=True))
-        views.setdefault(group, []).append(kit.Series(system, sizes, mean, low, high, line))
-    ticks = {float(size): kit.format_count(size) for size in (1_000, 10_000, 100_000, 1_000_000)}
-    return kit.Chart("MAP against pool size", "candidates", "MAP in %", views, log=True, ticks=ticks)
 
 
 def _name(field: str | None, size: int) -> str:

@@ -1,9 +1,8 @@
 """The study ``overlap``: how much of an encoder's advantage over BM25 is overlap with its training data?
 
-An encoder could have seen papers published up to the last year of its training data. The study compares its advantage
-over an untrained baseline between queries that it could have seen and later ones (difference in differences). The
-baseline removes what makes a stratum of queries harder for every system, but not what makes it harder for encoders
-alone. Therefore an untrained system with a cutoff serves as a placebo: it shows the difference without overlap.
+It compares the advantage between queries that the encoder could have seen and later ones (difference in differences).
+The baseline removes what makes a stratum of queries harder for every system, but not what makes it harder for encoders
+alone: an untrained system with a cutoff, a placebo, shows the difference without overlap.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Recipe(kit.PoolsRecipe):
 
 @kit.study("overlap", "how much of an encoder's advantage is overlap with its training data", Recipe)
 def overlap(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return the differences between strata, the advantage year by year, and the scores of each pool."""
+    """Return the differences between strata, and the scores of each pool."""
     if len(set(recipe.years)) < 2:
         raise kit.InputError(f"years must be two or more, got {list(recipe.years)}", "Write --set=years=2019,2023")
     pools = [kit.selection(**kit.pools_of(recipe) | {"samples": 1, "year": year}) for year in recipe.years]
@@ -49,11 +48,7 @@ def overlap(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         rows += compared(label, gains.filter(label=label).with_columns(seen=pl.col("year") <= cutoff))
     for label, cutoff in cutoffs.items():
         rows += of_positives(label, found.positives.filter(pl.col("year") > cutoff), baseline, cutoff)
-    doses = dose(gains, cutoffs, recipe.seed)
-    views = {"MAP": list(kit.lines(doses, "system", "years"))} if len(doses) else {}
-    chart = kit.Chart(f"Advantage over {baseline} in MAP", "years after the training data", "points of MAP", views)
-    tables = [strata_table(rows, cutoffs, baseline, recipe.seed), dose_table(doses, baseline)]
-    return found.report("map", baseline=baseline, tables=tables, charts={"dose": chart})
+    return found.report("map", baseline=baseline, tables=[strata_table(rows, cutoffs, baseline, recipe.seed)])
 
 
 Comparison = tuple[str, str, float, float, int, int, Any]
@@ -115,29 +110,3 @@ def strata_table(strata: Sequence[Comparison], cutoffs: Mapping[str, int], basel
     }  # fmt: skip
     rows = frame.with_columns(pl.col("system").replace(years))
     return kit.table("strata", "Advantage on what could have been seen", frame, "{system}", shown, notes, rows=rows)
-
-
-def dose(gains: pl.DataFrame, cutoffs: Mapping[str, int], seed: int) -> pl.DataFrame:
-    """Return the advantage of each system by years after its cutoff, as a mean over fields.
-
-    Columns: ``system``, ``years``, ``queries``, ``value`` and the simultaneous interval ``low`` and ``high``.
-    """
-    cutoff = pl.col("label").replace_strict(cutoffs, default=None, return_dtype=pl.Int64)
-    years, group = pl.col("year").cast(pl.Int64) - cutoff, pl.format("{} {}", "field", "year")
-    values = gains.filter(cutoff.is_not_null()).sort("label", "year", maintain_order=True)
-    values = values.select("year", "query", "value", system="label", years=years, group=group)
-    draws = kit.Draws(level=kit.simultaneous(values.select("system", "year").n_unique()))
-    found = kit.estimate(
-        values, kit.Design(row=("system", "years"), of=("system", "year"), group="group"), seed, draws=draws
-    )
-    return found.select("system", "years", "value", "low", "high", queries="items")
-
-
-def dose_table(doses: pl.DataFrame, baseline: str) -> kit.Table:
-    """Return the advantage by years after the cutoff as a table."""
-    notes = (
-        f"Points of MAP over {baseline} by the queries' years after the last year of the training data (0: that year).",
-        f"Brackets: intervals that hold together with 95% (Bonferroni over {len(doses)}).",
-    )
-    title, rows = "Advantage by years after the cutoff", doses.sort("years", maintain_order=True)
-    return kit.table("dose", title, doses, "{system}", kit.points("value"), notes, rows=rows, across="{years}")

@@ -68,15 +68,10 @@ def own_pool(
 
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What the negatives of a pool are drawn from.
+    """What the negatives of a pool are drawn from: ``count`` papers of those that ``may_be`` drawn.
 
-    Attributes:
-        kind: their kind, a name.
-        pool: the pool whose queries and positives are kept.
-        may_be: which papers may be drawn, bool ``[papers of the corpus]``.
-        positives: rows of the positives, rising.
-        count: number of negatives wanted.
-        inputs: further artifacts, by name.
+    ``kind`` is their name, ``pool`` the pool whose queries and ``positives`` (rising rows) are kept, ``inputs`` has
+    further artifacts by name.
     """
 
     kind: str

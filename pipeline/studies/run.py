@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ from pipeline.scores.page.parts import Chart, Page, Part
 from pipeline.scores.page.write import write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import render_table
-from pipeline.scores.sources import CUT, Sources
 from pipeline.scores.tables import Table
 from pipeline.studies.base import Report, Study
 
@@ -33,41 +31,17 @@ def run(workspace: Workspace, study: Study, recipe: Any) -> Report:
 
     A study that was stopped resumes where it was, and artifacts are shared with other studies and commands.
     """
-    vectors, steps, made = dict[str, tuple[Task, str]](), study.steps(workspace, recipe), None
+    steps, made = study.steps(workspace, recipe), None
     while True:
         try:
             tasks = list(steps.send(made))
         except StopIteration as end:
-            return _with_cuts(end.value, workspace, vectors.values())
-        vectors |= _vectors(tasks)
+            report: Report = end.value
+            return report
         made = workspace.make(tasks)
         for task, artifact in zip(tasks, made, strict=True):
             if task.folder == CORPORA:
                 name_study_corpus(workspace.root, study.name, artifact)
-
-
-def _vectors(tasks: Iterable[Task]) -> dict[str, tuple[Task, str]]:
-    """Return the tasks of vectors that tasks read, with their roles, by identity."""
-    found, waiting = dict[str, tuple[Task, str]](), [("paper", task) for task in tasks]
-    seen = {task.id for _, task in waiting}
-    while waiting:
-        role, task = waiting.pop()
-        if task.stage == "embed":
-            found[task.id] = task, role
-        inputs = [(name, made) for name, made in task.reads.items() if isinstance(made, Task) and made.id not in seen]
-        seen |= {made.id for _, made in inputs}
-        waiting += inputs
-    return found
-
-
-def _with_cuts(results: Report, workspace: Workspace, vectors: Iterable[tuple[Task, str]]) -> Report:
-    """Return results whose first table says how many texts each encoder cut, unless a table does."""
-    made = [(workspace.runner.make(task), role) for task, role in vectors if workspace.runner.published(task)]
-    note = Sources([workspace.root]).cuts(made)
-    if not note or any(other.startswith(CUT) for table in results.tables for other in table.notes):
-        return results
-    first, *others = results.tables
-    return replace(results, tables=[replace(first, notes=(*first.notes, note)), *others])
 
 
 def check_input(workspace: Workspace, study: Study, recipe: Any) -> None:
@@ -141,9 +115,6 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, results: R
                 files.write_text(folder / f"{table.name}.{suffix}", render_table(table, form))
         for file, text in results.files.items():
             files.write_text(folder / file, text)
-        for file, path in results.copies.items():
-            with files.replacing(folder / file) as temporary:
-                shutil.copyfile(path, temporary)
         _draw(results, folder, f"study {study.name}; {source}")
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
         write_page(_page(study, report, record, results, tables), folder)

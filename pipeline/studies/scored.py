@@ -52,12 +52,12 @@ def corpus_of(workspace: Workspace, recipe: Any) -> Corpus:
     return workspace.corpus(recipe.corpus or None)
 
 
-def stored_runs(roots: Iterable[Path]) -> pl.DataFrame:
-    """Return all rankings that were scored in workspaces, lists of benchmarks included, a row each, not labelled.
+def stored_runs(root: Path) -> pl.DataFrame:
+    """Return all rankings that were scored in a workspace, lists of benchmarks included, a row each, not labelled.
 
     Columns: :data:`pipeline.scores.frames.RUNS`. What cannot be read is left out with a warning.
     """
-    return pl.concat(with_values(stored(root, folder)) for root in roots for folder in (SCORES, LISTS))
+    return pl.concat(with_values(stored(root, folder)) for folder in (SCORES, LISTS))
 
 
 def pool_tasks(workspace: Workspace, recipe: Any, chosen: Selection) -> list[Task]:
@@ -84,14 +84,10 @@ def scored(
 
     Args:
         workspace: the workspace.
-        recipe: has ``corpus``, ``systems``, ``depth``, and ``measures`` if more than the default ones are scored. Its
-            ``baseline``, if any, must be one of the systems.
+        recipe: has ``corpus``, ``systems``, ``depth``, and perhaps ``measures`` and ``baseline``, one of the systems.
         pools: tasks of pools, or selections, for which BM25 is tuned first if a system is ``bm25:tuned``.
         systems: what ranks; None: ``recipe.systems``.
         together: as in :func:`pipeline.scores.labels.labelled`.
-
-    Raises:
-        InputError: a system, a measure or the baseline is unknown.
     """
     names = joined(recipe.systems if systems is None else systems)
     if baseline := getattr(recipe, "baseline", ""):

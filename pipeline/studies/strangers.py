@@ -1,18 +1,9 @@
 """The study ``strangers``: does an encoder find related papers, or papers of acquaintances?
 
-Each positive is, by the authors of the two papers (:meth:`pipeline.corpus.authors.Authors.classes`):
-
-- *self*: they share an author.
-- *collaborator*: they share none, but an author of one and an author of the other wrote a paper of the corpus together
-  in a year before that of the query.
-- *stranger*: neither. Papers beyond the corpus are not seen, so that some strangers are collaborators.
-- *unknown*: the authors of one of the two papers are.
-
-A *third* is that of all positives by citation count: least, middle and most cited. A *resolution* is what tells authors
-apart: their ``id`` in the release, ``initial`` and last name (several people are one), or the ``full`` name (one may be
-several). *MAP of a class* is that of the ranking without the positives of other classes, which are neither
-relevant nor negative; queries without a positive of the class are left out. *Part of a lead*: what the positives of a
-class contribute to the difference in MAP of all positives; the parts add up to it.
+A positive is *self* (the papers share an author), *collaborator* (an author of one and an author of the other wrote a
+paper of the corpus together before), *stranger*, or *unknown* (:meth:`pipeline.corpus.authors.Authors.classes`). A
+*third* is that of all positives by citation count. A *resolution* is what tells authors apart: their ``id`` in the
+release, ``initial`` and last name (several people are one), or the ``full`` name (one may be several).
 """
 
 from __future__ import annotations
@@ -40,7 +31,7 @@ class Recipe(kit.PoolsRecipe):
 
 @kit.study("strangers", "whether systems find related papers, or papers of acquaintances", Recipe)
 def strangers(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return the shares of the classes, scores of each, the parts of leads, and what the resolutions differ in."""
+    """Return the shares of the classes, scores of each, and the parts of leads."""
     if not 0 < recipe.cutoff <= recipe.depth:
         problem = f"cutoff must be from 1 to depth, got {recipe.cutoff} and {recipe.depth}"
         raise kit.InputError(problem, f"Write --set=cutoff={recipe.depth}")
@@ -60,11 +51,10 @@ def strangers(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
 
     tables = [
         shares_table(estimated(shares(one), ("class",), "third", compared=False)),
-        *scores_tables(
+        scores_table(
             estimated(scores(positives, recipe.cutoff), ("label",), "class", "third", compared=True), baseline
         ),
         leads_table(estimated(lead_parts(positives), ("label",), "class", compared=True), baseline),
-        moved_table(one),
     ]
     return found.report("map", baseline=baseline, tables=tables)
 
@@ -143,8 +133,8 @@ def shares_table(frame: pl.DataFrame) -> kit.Table:
     return kit.table("shares", "By whom the positives are", frame, label, kit.figure(), notes, across="{third}")
 
 
-def scores_tables(frame: pl.DataFrame, baseline: str) -> tuple[kit.Table, kit.Table]:
-    """Return the scores of each class with the differences from the baseline, and by third."""
+def scores_table(frame: pl.DataFrame, baseline: str) -> kit.Table:
+    """Return the scores of each class with the differences from the baseline; the CSV file has them by third too."""
     notes = (
         "In percent. Positives of other classes are left out of the qrels: neither relevant nor negative. "
         "Queries: those with a positive of the class (and third); the others are left out.",
@@ -158,11 +148,8 @@ def scores_tables(frame: pl.DataFrame, baseline: str) -> tuple[kit.Table, kit.Ta
     }  # fmt: skip
     label = "resolution, positives, system: {resolution}, {class}, {label}"
     frame = frame.sort("resolution", maintain_order=True)
-    rows, thirds, title = frame.filter(third="all"), frame.filter(measure="map"), "Scores by class of the positives"
-    return (
-        kit.table("classes", title, frame, label, shown, notes, rows=rows, across="{measure}"),
-        kit.table("thirds", "MAP by citations", thirds, label, kit.figure(), notes[:1], across="{third}"),
-    )
+    rows, title = frame.filter(third="all"), "Scores by class of the positives"
+    return kit.table("classes", title, frame, label, shown, notes, rows=rows, across="{measure}")
 
 
 def leads_table(frame: pl.DataFrame, baseline: str) -> kit.Table:
@@ -174,17 +161,3 @@ def leads_table(frame: pl.DataFrame, baseline: str) -> kit.Table:
     rows, show = frame.drop_nulls("difference"), kit.points("difference", "difference_low", "difference_high")
     title, label = "Which class a lead comes from", "resolution, system: {resolution}, {label}"
     return kit.table("leads", title, frame, label, show, notes, rows=rows, across="{class}")
-
-
-def moved_table(positives: pl.DataFrame) -> kit.Table:
-    """Return how many positives are of one class by one resolution and of another by the next."""
-    names = positives["resolution"].unique(maintain_order=True).to_list()
-    facts = positives.select("pool", "query", "paper", "resolution", "class")
-    following = facts.with_columns(
-        pl.col("resolution").replace_strict(dict(zip(names[1:], names, strict=False)), default=None)
-    )
-    both = facts.join(following.rename({"class": "next"}), ["pool", "query", "paper", "resolution"])
-    counts = both.group_by("resolution", "class", "next").len("positives").sort(pl.all())
-    notes = ("Rows: class by the resolution named; columns: class by the next, which tells more authors apart.",)
-    label = "resolution, positives: {resolution}, {class}"
-    return kit.table("moved", "What the resolution moves", counts, label, "{positives:,}", notes, across="{next}")

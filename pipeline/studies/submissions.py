@@ -74,9 +74,8 @@ def pack(workspace: Workspace, recipe: Recipe, system: str, path: Path) -> Submi
     Raises:
         InputError: the system is on no such benchmark.
     """
-    benchmarks, _ = read_benchmarks(workspace, recipe)
-    scored = (benchmark.runs for benchmark in benchmarks if system in benchmark.names)
-    runs = [benchmark_runs.filter(system=system) for benchmark_runs in scored if benchmark_runs is not None]
+    benchmarks = read_benchmarks(workspace, recipe)
+    runs = [benchmark.runs.filter(system=system) for benchmark in benchmarks if system in benchmark.names]
     rows = pl.concat(runs).rows(named=True) if runs else []
     runs_with_pool = [(run, pool) for run in rows if (pool := open_pool(run))]
     if not runs_with_pool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 
 from pipeline.core.text import printable
-from pipeline.scores.page.parts import Series
 from pipeline.scores.tables import Column, Form, Table, TableRow, Value, cell
 
 Row = Mapping[str, Any]
@@ -29,14 +28,8 @@ def figure(
 ) -> Callable[[Row], Value]:
     """Show a column with its interval, fractions in percent: ``14.3 [13.1, 15.6]``; null and NaN are left empty.
 
-    Args:
-        value: the column.
-        low: the column of the lower end of its interval; None: it has no interval.
-        high: that of the upper end.
-        spec: format of Python.
-        scale: what a figure is multiplied by.
-
-    Columns named ``deviation``, ``best``, ``marks`` and ``published`` are shown with it
+    ``low`` and ``high`` are the columns of its ends (None: it has none), ``spec`` is a format of Python, and ``scale``
+    what a figure is multiplied by. Columns named ``deviation``, ``best``, ``marks`` and ``published`` are shown with it
     (:class:`pipeline.scores.tables.Cell`).
     """
     form = Form(scale, spec)
@@ -140,9 +133,3 @@ def _written(show: Show) -> Callable[[Row], Value]:
         return show
     names = _names(show)
     return lambda row: None if any(row[name] is None for name in names) else show.format_map(row)
-
-
-def lines(frame: pl.DataFrame, label: str, x: str) -> Iterator[Series]:
-    """Yield the points of each ``label`` by ``x`` for a chart, with the columns ``value``, ``low`` and ``high``."""
-    for of_label in frame.partition_by(label, maintain_order=True):
-        yield Series(of_label[label][0], *(of_label[name].to_list() for name in (x, "value", "low", "high")))

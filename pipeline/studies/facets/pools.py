@@ -81,8 +81,7 @@ def _folds(path: Path, queries: set[str]) -> dict[str, list[str]]:
 def facet_pool_task(corpus: Artifact, facet: str, form: str, relevant: int) -> kit.Task:
     """Return the task that makes the pools of one facet, with queries of a ``form`` (:data:`FACET` or :data:`WHOLE`).
 
-    The corpus has queries named ``PAPER_FACET`` and their judgements (:mod:`pipeline.sources.csfcube`). Queries without
-    a candidate of the grade ``relevant`` or higher are left out and counted.
+    Queries without a candidate of the grade ``relevant`` or higher are left out and counted.
 
     Raises:
         InputError: once run: no query has this facet, or none has a relevant candidate.

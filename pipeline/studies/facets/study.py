@@ -68,7 +68,7 @@ NEEDS = "Its data are CSFCube's: git clone https://github.com/iesl/CSFCube csfcu
 
 @kit.study("facets", "faceted query by example on judged pools (CSFCube)", Recipe, needs=NEEDS)
 def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return scores, differences, agreement and pairs of facets, and the ranked pools as files."""
+    """Return scores, differences and agreement, and the ranked pools as files."""
     (corpus,) = yield [kit.corpus_task(recipe.corpus, recipe.release)]
     collection_task = pools.collection_task(corpus, recipe.release)
     systems = {FACET: recipe.systems, WHOLE: recipe.whole}
@@ -91,7 +91,6 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     collection = pools.read_collection(made[collection_task.id])
     opened = {task.id: kit.Pool(made[task.id], kit.Corpus(corpus)) for task in tasks if task.stage == "pool"}
     judged = {facet: opened[task.id] for facet, task in zip(recipe.facets, judged_tasks, strict=True)}
-    orders = {each[:3]: (opened[each.pool.id], kit.read_ranking(made[each.ranking.id])) for each in ranked}
 
     values = pl.concat(
         scoring.values_of(made[score.id], opened[each.pool.id], each.form)
@@ -100,9 +99,8 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     chance = pl.concat(scoring.chance_of(pool, recipe.measures, recipe.seed) for pool in judged.values())
     figures = scoring.summaries(pl.concat([values, chance]), collection["folds"], recipe.seed)
     measure = recipe.shown[-1]
-    pairs = scoring.paired(values, measure)
     tables = [
-        *scoring.score_tables(figures, recipe.shown, judged),
+        scoring.score_table(figures, recipe.shown, judged),
         scoring.published_table(figures, recipe.corpus),
         scoring.difference_table(scoring.differences(values, measure, baseline, recipe.seed), measure),
         scoring.agreement_table({facet: collection["annotations"][facet] for facet in recipe.facets}),
@@ -110,12 +108,13 @@ def facets(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         scoring.grade_table(judged),
     ]
     files = {"queries.csv": kit.as_csv(values)}
-    for (system, form, facet), (pool, ranking) in orders.items():
-        slug = kit.file_name(system.casefold(), gap="_") + ("" if form == FACET else f"_{form}")
-        files[f"test-pid2pool-{recipe.corpus}-{slug}-{facet}-ranked.json"] = ranked_json(pool, ranking)
-    drawn = {"facet_pairs": scoring.paired_figure(pairs, measure)} if len(pairs) else {}
+    for each in ranked:
+        slug = kit.file_name(each.system.casefold(), gap="_") + ("" if each.form == FACET else f"_{each.form}")
+        files[f"test-pid2pool-{recipe.corpus}-{slug}-{each.facet}-ranked.json"] = ranked_json(
+            opened[each.pool.id], kit.read_ranking(made[each.ranking.id])
+        )
     return kit.Report(
-        [table for table in tables if len(table.frame)], figures=drawn, files=files,
+        [table for table in tables if len(table.frame)], files=files,
         sources=[corpus.name, made[collection_task.id].name, *(pool.artifact.name for pool in opened.values())],
     )  # fmt: skip
 
@@ -143,9 +142,7 @@ def rankings(
 ) -> list[FacetRanking]:
     """Return the ranking of every system on every facet, facet by facet.
 
-    ``systems`` has, by form, names separated by commas: any system, ``tfidf``, or ``ot(ENCODER)``. For contextual
-    encoders, the collection has the sentences of a facet. ``relevant`` is that of
-    :func:`pipeline.studies.facets.pools.facet_pool_task`.
+    ``systems`` has, by form, names separated by commas: any system, ``tfidf``, or ``ot(ENCODER)``.
     """
     facet_rankings = []
     for facet, (form, names) in itertools.product(facets, systems.items()):

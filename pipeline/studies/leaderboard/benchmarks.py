@@ -1,13 +1,10 @@
-"""Benchmarks of a workspace, each with the systems scored on it: values, intervals and ranks.
-
-A benchmark is any pool with its samples, or a judged pool.
-"""
+"""Benchmarks of a workspace, pools with their samples, each with the systems scored on it: values, intervals, ranks."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -22,26 +19,21 @@ COMMANDS = {
     "pools": "mdcr eval --corpus {corpus}",
     "queries": "mdcr eval --corpus {corpus}",
     "benchmark": "mdcr study mdcr_eval --input FOLDER",
-    "titles": "mdcr study neighbours --corpus {corpus}",
-    "neighbours": "mdcr study neighbours --corpus {corpus}",
-    "judged": "mdcr judge score",
 }
 """Command that computes the figures of each kind of benchmark: drawn pools, a collection's queries, lists of the MDCR
-benchmark, title queries, textual neighbours, judged pools."""
-
-_AVERAGED = ("pools", "queries", "benchmark")
-"""Kinds whose figures stand in tables of scores; those of other kinds stand in tables of their study."""
+benchmark. Other pools have a study of their own, or ``mdcr judge``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Settings of the study."""
 
-    workspaces: tuple[str, ...] = kit.required("folders of further workspaces")
     benchmarks: tuple[str, ...] = kit.required("names of the benchmarks that count, with * for any text; empty: all")
     measure: str = kit.required("what systems are ranked by; benchmarks without it do not count")
     alpha: float = kit.required("systems differ if their adjusted p-value is below it")
-    seed: int = kit.required("seed of the tests, and of bootstraps that no other table shows")
+    seed: int = kit.required("seed of the tests")
+    training: tuple[str, ...] = kit.required("files of training data, for values over queries that are not in them")
+    contained: float = kit.required("share of 13-word sequences in common, from which a text counts as the paper")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,27 +42,18 @@ class Benchmark:
 
     Attributes:
         facts: ``kind``, a key of :data:`COMMANDS`; ``benchmark``, its name; ``field``, ``size`` and ``year`` of its
-            pools, null if there are none; ``measure``, by which systems are ranked.
-        systems: a row for each system, best first: ``system``, the facts, ``value`` and its interval, ``rank`` and its
-            interval, ``group`` of letters, number of ``queries``, ``command`` that reproduces the figure, ``similar``
-            systems, folder names of its ``rankings`` or figures, and how its interval was ``drawn``.
-        values: ``system``, ``item``, ``unit`` that is resampled (the paper, for titles and neighbours), ``class`` of
-            neighbours, ``sample``, ``measure`` and ``value``.
-        group: name of the set of queries, which seeds the intervals as in the tables that show the same figures.
-        seed: seed of the intervals.
-        draws: number of their resamples.
-        runs: rankings, labelled by system; None: there are none.
-        scores: their scores by the measure.
+            pools; ``measure``, by which systems are ranked.
+        systems: a row for each system, best first: the facts, ``value`` and ``rank`` with intervals, ``group`` of
+            letters, ``command`` that reproduces the figure, ``similar`` systems, ``rankings``, and how its interval was
+            ``drawn``.
+        runs: its rankings.
+        scores: their values by the measure.
     """
 
     facts: dict[str, Any]
     systems: pl.DataFrame
-    values: pl.DataFrame
-    group: str
-    seed: int
-    draws: kit.Draws
-    runs: pl.DataFrame | None = None
-    scores: pl.DataFrame | None = None
+    runs: pl.DataFrame
+    scores: pl.DataFrame
 
     @property
     def name(self) -> str:
@@ -82,25 +65,24 @@ class Benchmark:
         """Names of the systems, best first."""
         return list(self.systems["system"])
 
-    def renamed(self, name: str) -> Benchmark:
-        """Return the benchmark with another name."""
-        systems = self.systems.with_columns(benchmark=pl.lit(name))
-        return replace(self, facts=self.facts | {"benchmark": name}, systems=systems)
+
+def estimates(scores: pl.DataFrame, field: str, seed: int) -> pl.DataFrame:
+    """Return the values of systems on a benchmark as in tables of scores (:func:`pipeline.measure.design.estimate`)."""
+    design = kit.Design(row=("system",), item="query", group="group", over="sample")
+    return kit.estimate(scores.with_columns(group=pl.lit(field)), design, seed, draws=kit.PROTOCOL)
 
 
-def read_benchmarks(workspace: kit.Workspace, recipe: Recipe) -> tuple[Sequence[Benchmark], Sequence[Path]]:
-    """Return the benchmarks of the recipe's workspaces with at least two systems, by kind and name, and the workspaces.
+def read_benchmarks(workspace: kit.Workspace, recipe: Recipe) -> Sequence[Benchmark]:
+    """Return the benchmarks of a workspace with at least two systems, by kind and name.
 
     Raises:
         InputError: there are none, or a choice of the recipe matches nothing.
     """
-    recipe = replace(recipe, measure=str(kit.parse_measures(recipe.measure)[0]))
-    roots = [workspace.root, *(Path(text).expanduser() for text in recipe.workspaces)]
-    runs = kit.stored_runs(roots).filter(pl.col("split").ne_missing("validation"))
-    corpora = {folder: name for root in roots for folder, name in kit.corpus_folders(root).items()}
+    recipe, root = replace(recipe, measure=str(kit.parse_measures(recipe.measure)[0])), workspace.root
+    runs = kit.stored_runs(root).filter(pl.col("split").ne_missing("validation"))
+    corpora = kit.corpus_folders(root)
     groups = runs.sort("made", "published").partition_by("corpus", "setup", "missing_positives")
-    of_pools = kit.readable(groups, lambda group: _of_pools(group, corpora, recipe))
-    found = [*filter(None, of_pools), *(benchmark for root in roots for benchmark in _of_judged(root, recipe))]
+    found = [*filter(None, kit.readable(groups, lambda group: _of_pools(group, corpora, recipe)))]
     order = list(COMMANDS)
     found.sort(
         key=lambda b: (
@@ -111,21 +93,26 @@ def read_benchmarks(workspace: kit.Workspace, recipe: Recipe) -> tuple[Sequence[
     for benchmark in found:
         times[benchmark.name] += 1
         number = times[benchmark.name]
-        benchmarks.append(benchmark if number == 1 else benchmark.renamed(f"{benchmark.name} ({number})"))
+        benchmarks.append(benchmark if number == 1 else _renamed(benchmark, f"{benchmark.name} ({number})"))
+    for pattern in recipe.benchmarks:
+        if not any(_is_called(benchmark, [pattern]) for benchmark in benchmarks):
+            known = "; ".join(benchmark.name for benchmark in benchmarks) or "none"
+            raise kit.InputError(f"--benchmarks {pattern!r} is the name of none", f"Choose from {known}")
     if recipe.benchmarks:
-        names = [benchmark.name.casefold() for benchmark in benchmarks]
-        for pattern in recipe.benchmarks:
-            if not any(fnmatchcase(name, pattern.casefold()) for name in names):
-                known = "; ".join(benchmark.name for benchmark in benchmarks) or "none"
-                raise kit.InputError(f"--benchmarks {pattern!r} is the name of none", f"Choose from {known}")
-        patterns = [pattern.casefold() for pattern in recipe.benchmarks]
-        chosen = zip(benchmarks, names, strict=True)
-        benchmarks = [of for of, name in chosen if any(fnmatchcase(name, pattern) for pattern in patterns)]
+        benchmarks = [benchmark for benchmark in benchmarks if _is_called(benchmark, recipe.benchmarks)]
     if not benchmarks:
-        where = ", ".join(map(str, roots))
-        problem = f"two systems must be scored by {recipe.measure} on one benchmark, got none in {where}"
+        problem = f"two systems must be scored by {recipe.measure} on one benchmark, got none in {root}"
         raise kit.InputError(problem, "Run mdcr demo or mdcr eval, or choose another with --measure")
-    return benchmarks, roots
+    return benchmarks
+
+
+def _renamed(benchmark: Benchmark, name: str) -> Benchmark:
+    systems = benchmark.systems.with_columns(benchmark=pl.lit(name))
+    return replace(benchmark, facts=benchmark.facts | {"benchmark": name}, systems=systems)
+
+
+def _is_called(benchmark: Benchmark, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(benchmark.name.casefold(), pattern.casefold()) for pattern in patterns)
 
 
 def _of_pools(runs: pl.DataFrame, corpora: Mapping[str, str], recipe: Recipe) -> Benchmark | None:
@@ -135,9 +122,9 @@ def _of_pools(runs: pl.DataFrame, corpora: Mapping[str, str], recipe: Recipe) ->
     Only systems that ranked all samples count, and only samples that the most systems ranked.
     """
     settings = kit.artifact_of(runs.row(0, named=True), "pool").manifest.config
-    kind = "benchmark" if "lists" in settings else str(settings.get("kind", "")).partition("-")[0]
+    kind = "benchmark" if "lists" in settings else str(settings.get("kind", ""))
     kind = kind or ("queries" if settings.get("queries_are") == "texts" else "pools")
-    if kind not in COMMANDS or "relevant" in settings:  # facets have a study of their own
+    if kind not in COMMANDS or "relevant" in settings:  # pools of facets
         return None
     runs = runs.filter(pl.col("measures").list.contains(recipe.measure))
     deepest = runs.group_by("depth").agg(pl.col("system").n_unique()).sort("system", "depth")["depth"].tail(1)
@@ -148,58 +135,38 @@ def _of_pools(runs: pl.DataFrame, corpora: Mapping[str, str], recipe: Recipe) ->
     runs = runs.filter(pl.len().over("system") == pl.len().over("system").max())
     if runs["system"].n_unique() < 2:
         return None
-    scores, run = kit.values(runs).filter(measure=recipe.measure), runs.row(0, named=True)
-    corpus, pool = corpora.get(run["corpus"], kit.collection(run["corpus"])), kit.artifact_of(run, "pool")
-    query, unit, of_class = pl.col("query").cast(pl.Int64), pl.col("query").cast(pl.String), pl.lit(None, pl.String)
-    item = query
-    if kind in ("titles", "neighbours"):
-        papers = pl.Series(pool.arrow("qrels.arrow")["row"].to_numpy()).cast(pl.Int64).gather(scores["query"])
-        unit, item = pl.lit(papers.cast(pl.String)), pl.lit(papers) if kind == "titles" else query  # as in their study
-    if kind == "neighbours":
-        of_class = pl.lit(pl.Series(pool.arrow("queries.arrow")["field"].to_pylist()).gather(scores["query"]))
-    values = scores.with_columns(item=item, unit=unit, **{"class": of_class})
-    group, seed, draws = corpus.removesuffix("-neighbours") if kind == "titles" else corpus, recipe.seed, kit.USUAL
-    if kind in _AVERAGED:
-        group, seed, draws = run["field"] or "", kit.PROTOCOL.seed_of(scores), kit.PROTOCOL
-    shared = runs["sample"].n_unique()
+    run, shared = runs.row(0, named=True), runs["sample"].n_unique()
+    corpus = corpora.get(run["corpus"], kit.collection(run["corpus"]))
     part = f", {shared} of {samples} samples" if shared < samples else ""
     facts = {"kind": kind, "benchmark": _name(kind, settings, corpus, run) + part}
-    facts |= {name: run[name] for name in ("field", "size", "year")}
+    facts |= {name: run[name] for name in ("field", "size", "year")} | {"measure": recipe.measure}
+    scores = kit.values(runs).filter(measure=recipe.measure).with_columns(pl.col("query").cast(pl.Int64))
     of_system = [
         (system, of["ranking"].to_list(), _command(kind, corpus, of.row(-1, named=True)))
         for (system,), of in runs.group_by("system", maintain_order=True)
     ]
-    return _ranked(facts, values, of_system, (group, group), seed, draws, recipe, runs, scores)
+    further = pl.DataFrame(of_system, ["system", "rankings", "command"], orient="row")
+    systems = _ranked(facts, scores, recipe).join(further, on="system", maintain_order="left")
+    return Benchmark(facts, systems, runs, scores)
 
 
-def _ranked(
-    facts: dict[str, Any], values: pl.DataFrame, of_system: Sequence[tuple[str, list[str], str]],
-    groups: tuple[str, str], seed: int, draws: kit.Draws, recipe: Recipe, *rankings: pl.DataFrame,
-) -> Benchmark:  # fmt: skip
-    """Return a benchmark: ``groups`` name its queries in the draws of intervals and of tests."""
-    facts |= {"measure": recipe.measure}
-    design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
-    found = kit.estimate(values.with_columns(group=pl.lit(groups[0])), design, seed, draws=draws, keep_draws=True)
-    sign = kit.sign_of(recipe.measure)
-    found = found.sort(-sign * pl.col("value"), "system")
+def _ranked(facts: Mapping[str, Any], scores: pl.DataFrame, recipe: Recipe) -> pl.DataFrame:
+    """Return the systems of a benchmark, best first: what :attr:`Benchmark.systems` has but rankings and command."""
+    field, seed, sign = facts["field"] or "", kit.PROTOCOL.seed_of(scores), kit.sign_of(recipe.measure)
+    found = estimates(scores, field, seed).sort(-sign * pl.col("value"), "system")
     names = found["system"].to_list()
-    wide = values.sort("item").pivot("item", index="system", values="value", aggregate_function="mean")
+    wide = scores.sort("query").pivot("query", index="system", values="value", aggregate_function="mean")
     wide = found.select("system").join(wide, on="system", maintain_order="left")[:, 1:]
-    units = values.unique("item").sort("item")["unit"].to_list()
-    together = kit.by_unit({"": np.ascontiguousarray(wide.to_numpy())}, {"": units})[0][0]
-    apart = kit.all_pairs(together, seed=recipe.seed, item=groups[1]) < recipe.alpha
-    ranks, resamples = kit.ranks_with_ends(sign * found["value"].to_numpy(), apart), len(found["draws"][0])
+    apart = kit.all_pairs(np.ascontiguousarray(wide.to_numpy()), seed=recipe.seed, item=field) < recipe.alpha
+    ranks = kit.ranks_with_ends(sign * found["value"].to_numpy(), apart)
     systems = found.select(
         "system", *(pl.lit(value, _FACTS[name]).alias(name) for name, value in facts.items()), "value", "low", "high",
         **dict(zip(("rank", "rank_low", "rank_high"), map(pl.Series, ranks), strict=True)),
         group=pl.Series(kit.letters(apart)), queries=pl.lit(wide.width, pl.Int64),
         similar=pl.Series([[name for name, is_apart in zip(names, row, strict=True) if not is_apart] for row in apart]),
-        drawn=pl.lit(f"{resamples:,} resamples of queries, seed {seed}"),
+        drawn=pl.lit(f"{kit.PROTOCOL.resamples:,} resamples of queries, seed {seed}"),
     )  # fmt: skip
-    systems = systems.with_columns(similar=pl.col("similar").list.set_difference(pl.concat_list("system")))
-    further = pl.DataFrame(of_system, ["system", "rankings", "command"], orient="row")
-    systems = systems.join(further, on="system", maintain_order="left")
-    return Benchmark(facts, systems, values, groups[0], seed, kit.Draws(resamples=resamples), *rankings)
+    return systems.with_columns(similar=pl.col("similar").list.set_difference(pl.concat_list("system")))
 
 
 _FACTS = dict.fromkeys(("kind", "benchmark", "field", "measure"), pl.String) | {"size": pl.Int64, "year": pl.Int64}
@@ -213,8 +180,6 @@ def _name(kind: str, settings: Mapping[str, Any], corpus: str, run: Mapping[str,
         described = ", ".join([*details, *kit.unusual(run)])
     elif kind == "benchmark":
         described = f"lists, {field}"
-    elif kind == "titles":
-        described = settings["kind"].replace("-", " ")
     return f"{corpus}: {described}"
 
 
@@ -232,21 +197,3 @@ def _command(kind: str, corpus: str, run: Mapping[str, Any]) -> str:
             elif name in ("year", "size", "queries", "depth") or value not in (None, default):
                 words += [kit.option(name)] + [str(value)] * (not isinstance(value, bool))
     return shlex.join(map(str, words))
-
-
-def _of_judged(root: Path, recipe: Recipe) -> Iterator[Benchmark]:
-    """Yield a benchmark per judged pool, of the systems that were scored on it last."""
-    for judged in {
-        artifact.manifest.inputs["pool"]: artifact for artifact in kit.stored_judged(root, "judged")
-    }.values():
-        values = pl.DataFrame(judged.arrow("values.arrow")).filter(measure=recipe.measure)
-        names = values["system"].unique(maintain_order=True)
-        if len(names) > 1:
-            unit, no_class = pl.col("query").cast(pl.String), pl.lit(None, pl.String)
-            values = values.with_columns(item="query", unit=unit, sample=0, **{"class": no_class})
-            name = f"{judged.manifest.slug}: {kit.stands_on(judged).rstrip('.')}"
-            facts = {"kind": "judged", "benchmark": name, "field": None, "size": None, "year": None}
-            of_system = [(system, [judged.name], "") for system in names]
-            made = _ranked(facts, values, of_system, ("", judged.id), recipe.seed, kit.USUAL, recipe)
-            command = f"{COMMANDS['judged']} --model {shlex.quote(','.join(made.names))}"
-            yield replace(made, systems=made.systems.with_columns(command=pl.lit(command)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,66 +15,47 @@ import polars as pl
 
 from pipeline.studies import kit
 from pipeline.studies.clean import held_by
-from pipeline.studies.leaderboard import benchmarks as of_workspace
-from pipeline.studies.leaderboard.benchmarks import Benchmark, read_benchmarks
-from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
+from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, estimates, read_benchmarks
 
+COSTS = dict.fromkeys(("system", "licence", "trained_on"), pl.String) | {"parameters": pl.Float64}
+"""Columns of costs; null: unknown. ``parameters`` (0: no weights) are a sum over the encoders; what is unknown of one
+is unknown of the system."""
+
+Costs = Mapping[str, Any]
+"""The costs of a system, :data:`COSTS`, and ``training``: the training data of each part, :class:`kit.Training`."""
+
+_BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 _CLEAN = pl.Schema({
     "benchmark": pl.String, "system": pl.String, "clean": pl.Float64, "clean_low": pl.Float64, "clean_high": pl.Float64,
     "clean_queries": pl.Int64,
 })  # fmt: skip
-_LIMITS = {
-    "parameters (M)": ("parameters", 1e6, "≤"),
-    "bytes per paper": ("bytes", 1, "≤"),
-    "papers per second": ("papers_per_second", 1, "≥"),
+_COSTS: kit.Columns = {
+    "parameters (M)": lambda row: None if row["parameters"] is None else f"{row['parameters'] / 1e6:,.4g}",
+    "licence": "{licence}",
 }
-"""Costs that readers can filter by: by heading, the cost, its unit, and whether values up to or from a limit stay."""
-
-
-def _limit(name: str, unit: float) -> Callable[[kit.Row], str | None]:
-    return lambda row: None if row[name] is None else f"{row[name] / unit:,.4g}"
-
-
-_COSTS: kit.Columns = {head: _limit(name, unit) for head, (name, unit, _) in _LIMITS.items()} | {"licence": "{licence}"}
-_MORE = {
-    "dimension": "{dimension:,.0f}", "tokens per paper": "{tokens:,.0f}", "machine": "{machine}",
-    "trained on": "{trained_on}",
-}  # fmt: skip
-RANK = "{rank:g} [{rank_low:g}, {rank_high:g}]"
-_CHOOSERS = {head: side for head, (_, _, side) in _LIMITS.items()} | dict.fromkeys(
+_RANK = "{rank:g} [{rank_low:g}, {rank_high:g}]"
+_CHOOSERS = {"parameters (M)": "≤"} | dict.fromkeys(
     ("licence", "benchmark", "kind", "field", "candidates", "year"), "="
 )
 """Comparison by which readers filter rows, by column."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe(of_workspace.Recipe):
-    """Settings of the study."""
-
-    training: tuple[str, ...] = kit.required("files of training data, for values over queries that are not in them")
-    contained: float = kit.required("share of 13-word sequences in common, from which a text counts as the paper")
-
-
 @kit.study("leaderboard", "every system on every benchmark, and which differ", Recipe)
 def leaderboard(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
-    """Return the standings with costs, all figures, and the ranks with each benchmark left out."""
+    """Return the standings with costs, all figures, and the queries."""
     yield ()
-    benchmarks, roots = read_benchmarks(workspace, recipe)
-    cost_of = costs(roots, benchmarks)
-    overall, without = zip(*_standings(benchmarks, cost_of), strict=True)
-    corpora = (benchmark.runs["corpus"][0] for benchmark in benchmarks if benchmark.runs is not None)
+    benchmarks = read_benchmarks(workspace, recipe)
+    cost_of = costs(workspace.root, benchmarks)
     return kit.Report(
-        [*overall, _figures(benchmarks, cost_of, recipe), *filter(None, without)],
-        sources=list(dict.fromkeys(corpora)),
-        parts=[*cost_charts(benchmarks, cost_of), *queries_of(benchmarks)],
+        [*_standings(benchmarks, cost_of), _figures(benchmarks, cost_of, recipe)],
+        sources=list(dict.fromkeys(benchmark.runs["corpus"][0] for benchmark in benchmarks)),
+        parts=[*queries_of(benchmarks)],
         title=f"Leaderboard: citation recommendation, {datetime.now(UTC):%B %Y}",
     )
 
 
-def _standings(
-    benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs]
-) -> Iterator[tuple[kit.Table, kit.Table | None]]:
-    """Yield the standings of each block of systems on benchmarks, and their ranks with each benchmark left out."""
+def _standings(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs]) -> Iterator[kit.Table]:
+    """Yield the standings of each block of systems on benchmarks."""
     systems = list(cost_of)
     measured = np.array([[system in benchmark.names for system in systems] for benchmark in benchmarks])
     for number, (rows, columns) in enumerate(kit.coverage_blocks(measured), 1):
@@ -86,19 +70,11 @@ def _standings(
             for name, of in of_ranks.items()
             for index, end in enumerate(("", "_low", "_high"))
         }
-        columns_of |= {"without_least": found.without.min(axis=0), "without_most": found.without.max(axis=0)}
         frame = pl.DataFrame({"system": names, "benchmarks": [len(chosen)] * len(names)})
         frame = frame.with_columns(pl.Series(name, of[order]).fill_nan(None) for name, of in columns_of.items())
         frame = frame.hstack(pl.DataFrame([cost_of[system] for system in names], schema=COSTS).drop("system"))
         lacking = [benchmark.name for benchmark in benchmarks if benchmark not in chosen]
-        ranks = {name: found.without[:, index] for name, index in zip(names, order, strict=True)}
-        without = pl.DataFrame({"left out": [benchmark.name for benchmark in chosen], **ranks})
-        yield (
-            _overall(f"overall{suffix}", frame, chosen, lacking),
-            kit.table(f"without{suffix}", "Ranks without one benchmark", without, "{left out}")
-            if len(chosen) > 1
-            else None,
-        )
+        yield _overall(f"overall{suffix}", frame, chosen, lacking)
 
 
 def _ranks_among(names: Sequence[str], systems: pl.DataFrame) -> npt.NDArray[np.float64]:
@@ -118,34 +94,17 @@ def _overall(name: str, frame: pl.DataFrame, chosen: Sequence[Benchmark], lackin
     notes = (
         f"{systems} on {benchmarks} that all of them have: {'; '.join(benchmark.name for benchmark in chosen)}."
         + (f" Not counted, as some lack them: {'; '.join(lacking)}. --benchmarks chooses." if lacking else ""),
-        "Rank: systems by their mean rank over these benchmarks. One benchmark left out: the least and the greatest "
-        "rank on the others. Intervals of mean rank and Borda (percent of the other systems that it is above) go from "
-        "the mean of the lower ends to that of the upper ends. The interval of the rank holds the ranks that are "
+        "Rank: systems by their mean rank over these benchmarks. Intervals of mean rank and Borda (percent of "
+        "the other systems that it is above) are means of their ends. That of the rank holds the ranks that are "
         "possible among systems whose intervals of the mean rank overlap.",
-        "Costs are sums over all parts of a system, of which a mean of encoders is one; –: one of them is unknown. "
-        "Papers per second: while vectors or terms were made or pairs were reranked, whatever else ran; not tested. "
-        "Bytes: vectors as they are compared, or terms.",
-        *_bm25_note(chosen),
+        "Parameters are a sum over all encoders of a system; –: those of one are unknown.",
     )
     shown: kit.Columns = {
-        "rank": RANK, "mean rank": "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]",
+        "rank": _RANK, "mean rank": "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]",
         "Borda": kit.figure("borda", "borda_low", "borda_high"),
-        "rank, one benchmark left out": "{without_least:g} to {without_most:g}", **_COSTS, **_MORE,
+        **_COSTS, "trained on": "{trained_on}",
     }  # fmt: skip
     return _chosen_by_readers(kit.table(name, f"{systems} on {benchmarks}", frame, "{system}", shown, notes))
-
-
-def _bm25_note(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
-    """Yield where the row ``bm25`` is tuned and where it is not, if it is both."""
-    places: dict[bool, list[str]] = {True: [], False: []}
-    for benchmark in benchmarks:
-        if benchmark.runs is not None and "bm25" in benchmark.names:
-            tuned = benchmark.runs.filter(pl.col("aliases").list.contains(kit.TUNED), system="bm25")
-            places[len(tuned) > 0].append(benchmark.name)
-    if all(places.values()):
-        tuned_on, others = (", ".join(of) for of in places.values())
-        untuned = f"k1={kit.DEFAULT_K1:g}, b={kit.DEFAULT_B:g}"
-        yield f"The row bm25 is tuned on validation queries of {tuned_on}, and has {untuned} on {others}."
 
 
 def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], recipe: Recipe) -> kit.Table:
@@ -169,11 +128,11 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
         "clean": kit.figure("clean", "clean_low", "clean_high"), "clean queries": "{clean_queries:,}",
     }  # fmt: skip
     shown: kit.Columns = {
-        "benchmark": "{benchmark}", "measure": "{label}", "value": kit.figure(), "rank": RANK, "group": "{group}",
+        "benchmark": "{benchmark}", "measure": "{label}", "value": kit.figure(), "rank": _RANK, "group": "{group}",
         "kind": "{kind}", "field": "{field}", "candidates": "{candidates}", "year": "{year}", **_COSTS,
         "leak": "{leak}", **(of_clean if recipe.training else {}),
     }  # fmt: skip
-    runs = [benchmark.runs for benchmark in benchmarks if benchmark.runs is not None]
+    runs = pl.concat(benchmark.runs for benchmark in benchmarks).unique("system", maintain_order=True)
     notes = (
         f"Percent [95% interval]; rank [{1 - recipe.alpha:.0%} interval, of all systems together]. A value opens its "
         "provenance and command. Systems of a benchmark that share a letter do not differ significantly: paired "
@@ -182,7 +141,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
         "queries; –: unknown."
         + " Clean: the value over queries of drawn pools that are in no training data given."
         * bool(recipe.training),
-        *filter(None, [kit.cut_note(pl.concat(runs).unique("system", maintain_order=True)) if runs else ""]),
+        *filter(None, [kit.cut_note(runs)]),
     )
     made = _chosen_by_readers(kit.table("benchmarks", "Every benchmark", frame, "{system}", shown, notes, rows=rows))
     return replace(made, records=every.rename({"system": "label"}).with_columns(system="label").to_dicts())
@@ -190,15 +149,14 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
 
 def _on_clean_queries(benchmark: Benchmark, recipe: Recipe) -> pl.DataFrame:
     """Return the value of each system over the queries of a pool that are in no training data (:data:`_CLEAN`)."""
-    if not recipe.training or benchmark.runs is None or benchmark.facts["kind"] != "pools":
+    if not recipe.training or benchmark.facts["kind"] != "pools":
         return pl.DataFrame(schema=_CLEAN)
     pool = kit.open_rankings(benchmark.runs.head(1)).pool
     papers = pool.query_papers[0]
     held = held_by(pool.corpus, np.unique(papers[papers >= 0]), recipe.training, recipe.contained)
     clean = np.flatnonzero(~np.isin(papers, held.filter("seen")["paper"]))
-    values = benchmark.values.filter(pl.col("item").is_in(clean)).with_columns(group=pl.lit(benchmark.group))
-    design = kit.Design(row=("system",), item="item", group="group", unit="unit", over="sample")
-    found = kit.estimate(values, design, benchmark.seed, draws=benchmark.draws)
+    scores, seed = benchmark.scores.filter(pl.col("query").is_in(clean)), kit.PROTOCOL.seed_of(benchmark.scores)
+    found = estimates(scores, benchmark.facts["field"] or "", seed)
     return found.select(
         pl.lit(benchmark.name).alias("benchmark"), "system", clean="value", clean_low="low", clean_high="high",
         clean_queries=pl.lit(len(clean), pl.Int64),
@@ -210,38 +168,81 @@ def _chosen_by_readers(table: kit.Table) -> kit.Table:
     return replace(table, columns=columns)
 
 
-def cost_charts(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs]) -> Iterator[kit.Chart]:
-    """Yield a chart of value against each cost, a view per benchmark, with the Pareto front."""
-    for head, (name, unit, side) in _LIMITS.items():
-        views = {}
-        for benchmark in benchmarks:
-            priced = [cost_of[system][name] for system in benchmark.names]
-            frame = benchmark.systems.select(
-                "system", pl.Series("cost", priced, pl.Float64) / unit, "value", "low", "high"
-            )
-            frame = frame.filter(pl.col("cost") != 0)
-            worth = pl.col("value") * kit.sign_of(benchmark.facts["measure"])
-            front = frame.sort("cost", descending=side == "≥", maintain_order=True)
-            front = front.filter(worth > worth.cum_max().shift(1).fill_null(-np.inf))
-            if len(frame) > 1:
-                views[f"{benchmark.name}, {kit.label_of(benchmark.facts['measure'])}"] = [
-                    *(kit.Series(system, *([of] for of in figures)) for system, *figures in frame.iter_rows()),
-                    kit.Series("Pareto front", [], [], curve=front.select("cost", "value").rows()),
-                ]
-        if views:
-            yield kit.Chart(f"Value against {head}", head, "%", views, log=True)
-
-
-def queries_of(benchmarks: Sequence[Benchmark], only: Sequence[str] = ()) -> Iterator[kit.Browser]:
+def queries_of(benchmarks: Sequence[Benchmark]) -> Iterator[kit.Browser]:
     """Yield a browser of the queries in the first sample of each benchmark, to compare any two systems."""
     pools = dict[str, str]()
     for benchmark in benchmarks:
-        if benchmark.runs is not None and benchmark.scores is not None:
-            names = [name for name in benchmark.names if not only or name in only]
-            runs, scores = (frame.filter(pl.col("system").is_in(names)) for frame in (benchmark.runs, benchmark.scores))
-            order = pl.col("system").cast(pl.Enum(names))
-            runs = runs.filter(sample=benchmark.runs["sample"].min()).sort(order)
-            queries = kit.browser(runs, scores, [benchmark.facts["measure"]], top=0)
-            pools |= zip([benchmark.name], queries.pools.values(), strict=False)
+        order = pl.col("system").cast(pl.Enum(benchmark.names))
+        runs = benchmark.runs.filter(sample=benchmark.runs["sample"].min()).sort(order)
+        queries = kit.browser(runs, benchmark.scores, [benchmark.facts["measure"]], top=0)
+        pools |= zip([benchmark.name], queries.pools.values(), strict=False)
     if pools:
         yield kit.Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
+
+
+def costs(root: Path, benchmarks: Iterable[Benchmark]) -> dict[str, Costs]:
+    """Return the costs of each system, from the first benchmark that has it."""
+    finder, licences = kit.Sources([root]), {model.name: model.licence for model in kit.known_models()}
+    of_systems = pl.concat(benchmark.systems.select("system", "rankings") for benchmark in benchmarks)
+    found = dict[str, Costs]()
+    for system, rankings in of_systems.unique("system", keep="first", maintain_order=True).iter_rows():
+        encoders = _encoders(rankings, finder)
+        parameters = [part["parameters"] for part in encoders]
+        weighted = [part["model"] for part in encoders if part["parameters"] != 0]
+        training = [training for part in encoders for training in kit.trainings_in([part]).values()]
+        bases = [inner.base for model in weighted for inner in kit.parse_one(model).walk() if inner.base != "mean"]
+        trained_on = [f"{of.on} (to {of.until or 'an unknown year'})" if of.on else kit.UNKNOWN for of in training]
+        found[system] = {
+            "system": system,
+            "parameters": None if None in parameters else sum(parameters),
+            "licence": ", ".join(dict.fromkeys(licences.get(base) or kit.UNKNOWN for base in bases)) or None,
+            "trained_on": "; ".join(dict.fromkeys(trained_on)) or None,
+            "training": training,
+        }
+    return found
+
+
+def _encoders(rankings: Iterable[str], finder: kit.Sources) -> list[dict[str, Any]]:
+    """Return the encoders and rerankers of a system, each once; what is gone or was imported is unknown."""
+    found: dict[Any, dict[str, Any]] = {}
+    for part in itertools.chain.from_iterable(finder.of(name.rpartition("-")[2]) for name in rankings):
+        facts: dict[str, Any] = {"model": kit.UNKNOWN, "role": part.role, "training": None, "parameters": None}
+        if part.role in ("query", "queries", kit.INDEX):
+            continue
+        if part.artifact is not None:
+            made, spec = part.artifact.manifest.provenance, part.artifact.manifest.config.get("encoder")
+            if not spec:  # terms
+                continue
+            facts |= {"model": made["model"], "training": kit.as_training(made.get("training"))}
+            facts |= {"parameters": _parameters(spec, made.get("weight_bytes"))}
+        found.setdefault((facts["model"], part.role == kit.RERANKER), facts)
+    return [*found.values()]
+
+
+def _parameters(spec: Mapping[str, Any], weight_bytes: int | None) -> float | None:
+    """Return the number of parameters of an encoder or of its parts; None: unknown."""
+    if getattr(kit.KINDS.get(spec.get("kind", "")), "fitter", ""):
+        return 0
+    precisions = _precisions(spec)
+    return weight_bytes * 8 / _BITS[precisions.pop()] if weight_bytes and len(precisions) == 1 else None
+
+
+def _precisions(spec: Mapping[str, Any]) -> set[str]:
+    """Return the precisions in which the parts of an encoder compute."""
+    inner = [*spec.get("parts", ()), *filter(None, [spec.get("encoder")])]
+    return set().union(*map(_precisions, inner)) if inner else {spec[key] for key in ("compute",) if key in spec}
+
+
+def leak(cost: Costs, year: int | None) -> str | None:
+    """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none.
+
+    Each part of a system counts with the last year of its own training data.
+    """
+    training, until = cost["training"], kit.cited_until(cost["training"])
+    if until and year is not None and until >= year:
+        return f"to {until}"
+    if any("citations:" in part.on and not part.until for part in training):
+        return "to an unknown year"
+    if not all(part.on for part in training) or (until and year is None):
+        return None
+    return None if not training and cost["parameters"] != 0 else ""

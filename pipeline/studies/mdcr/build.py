@@ -29,14 +29,9 @@ _BLOCK = 65_536
 
 @dataclass(frozen=True)
 class SamplingConfig:
-    """How candidates are drawn.
+    """How candidates are drawn: up to ``positives``, and ``negatives`` of each other type from the ``top`` of its list.
 
-    Attributes:
-        seed: the user's seed.
-        positives: maximum number of ``true`` candidates of a query.
-        negatives: number of candidates of each other type.
-        top: number of top negatives of a system, and of most cited papers of a field, to draw from.
-        redraw: number of the draw of negatives; positives are the same in all draws.
+    ``redraw`` is the number of the draw of negatives; positives are the same in all draws.
     """
 
     seed: int = 13
@@ -124,8 +119,7 @@ def by_overlap(outgoing: kit.Graph, query: int) -> tuple[Rows, Rows]:
     """Return the papers that a query cites, by falling overlap, and the overlaps, int64 ``[cited]``.
 
     The overlap of a cited paper c is ``|OC(q) n (OC(c) u IC(c))|``, where OC are the papers that a paper cites and IC
-    those that cite it; ties are in order of row. The paper divides by ``|OC(q)|``, which keeps the order. Only outgoing
-    citations are read: x is in IC(c) if c is in OC(x).
+    those that cite it; ties are in order of row. Only outgoing citations are read: x is in IC(c) if c is in OC(x).
     """
     cited = outgoing.of(query).astype(np.int64)
     owner, target = outgoing.of_many(cited)
@@ -167,13 +161,10 @@ def graph_candidates(
 
 @dataclass(frozen=True)
 class BenchmarkConfig:
-    """Settings of a benchmark, in addition to its pools and rankings.
+    """Settings of a benchmark: ``systems`` are compared, ``model_negatives`` give negatives.
 
-    Attributes:
-        drawing: how candidates are drawn.
-        systems: systems whose rankings are compared, in order.
-        model_negatives: systems that give top negatives; empty: the three least alike on the test queries.
-        left_out: fields with too few papers, each with the reason.
+    Without the latter, these are the three systems least alike on the test queries. ``left_out`` has the fields with
+    too few papers, each with the reason.
     """
 
     drawing: SamplingConfig

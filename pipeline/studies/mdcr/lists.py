@@ -82,18 +82,10 @@ SCHEMA = pa.schema(
 """``lists.arrow`` of a pool: the candidates of each query (its position in the pool) with their type."""
 
 
-_CHANCE_DRAWS = 100
-"""Random orders of each list; over some hundred queries, the mean is exact to a few hundredths of a point."""
-
-
 class Lists:
-    """The lists of one pool.
+    """The lists of one ``pool``.
 
-    Attributes:
-        pool: the pool.
-        query: position of the query of each entry, int64 ``[entries]``.
-        row: row of its candidate, int64 ``[entries]``.
-        type: candidate type, object ``[entries]``.
+    The entries have the position of the ``query`` in the pool, the ``row`` of the candidate and its ``type``.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -129,13 +121,6 @@ class Lists:
         queries, papers = self.pool.query_ids(), self.pool.corpus.ids(ranking.row)
         entries = zip(ranking.query.tolist(), papers, ranking.score.tolist(), strict=True)
         return {f"{queries[query]}_{paper}": score for query, paper, score in entries}
-
-    def values_by_chance(self, measures: Sequence[str], types: Container[str], seed: int) -> Floats:
-        """Return the mean measures of random rankings of ``types`` and ``true``, float64 ``[measures, queries]``."""
-        queries = len(self.pool.query_rows)
-        counts = np.bincount((self.pairs(types) >> np.uint64(32)).astype(np.int64), minlength=queries)
-        qrels = kit.Qrels.from_table(self.pool.qrels, queries)
-        return kit.by_chance(qrels, counts, kit.parse_measures(measures), seed, draws=_CHANCE_DRAWS)
 
 
 def lists_pool_task(corpus: Artifact, field: str, split: str, lists: FieldLists) -> kit.Task:

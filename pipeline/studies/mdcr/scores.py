@@ -17,8 +17,8 @@ from pipeline.studies.kit import Artifact, Corpus, Evaluation, Floats, InputErro
 from pipeline.studies.mdcr import lists as layout
 from pipeline.studies.mdcr.lists import DEPTH, MEASURES, Lists
 
-BY_CHANCE, OF_SYSTEMS = "random order", "mean of systems"
-"""Rows of table 4 that are not of a system."""
+OF_SYSTEMS = "mean of systems"
+"""Row of table 4 that is not of a system."""
 
 _ALPHA = 0.05
 _MEASURE = pl.col("measure").cast(pl.Enum(MEASURES))
@@ -94,10 +94,8 @@ def evaluated(workspace: kit.Workspace, recipe: Recipe) -> kit.Batches:
 def complete_task(corpus: Artifact, pool: Task, ranking: Task, system: kit.System) -> Task:
     """Return the task that checks that a ranking has every pair of a pool of lists.
 
-    Candidates without a query term have no BM25 score: they are last in their list.
-
-    Raises:
-        InputError: once run: a system other than BM25 has no score for a pair; the message names the pair.
+    Candidates without a query term have no BM25 score: they are last in their list. For other systems, a pair without a
+    score is an InputError that names it.
     """
     may_miss = all(isinstance(leaf.ranker, kit.Bm25) for leaf in system.leaves)
     short = {"depth": DEPTH} if pool.config.longest < DEPTH else {}  # of the measures, if all lists are shorter
@@ -153,7 +151,6 @@ def mdcr_eval(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         for name in lists.types:
             of_systems = [values_of[system, name][lists.field] for system in systems]
             values_of[OF_SYSTEMS, name][lists.field] = np.mean(of_systems, axis=0)
-            values_of[BY_CHANCE, name][lists.field] = lists.values_by_chance(MEASURES, {name}, recipe.seed)
     types = types_frame(values_of, baseline, recipe.seed)
     report = kit.report_of(runs, [summary], MEASURES)
     browser = kit.browser(runs, scores, MEASURES)
@@ -179,8 +176,7 @@ def types_frame(
     """Return table 4: the measures of each system on each candidate type, mean over the fields that have the type.
 
     ``values`` are float64 ``[measures, queries]`` on the positives and the negatives of one type, by (system, type) and
-    field. Columns: ``system``, ``type``, ``measure``, the mean ``value`` with ``low`` and ``high``, ``p_adjusted`` by
-    Holm's correction over types (null without a test), and ``paper``, the published figure.
+    field. ``p_adjusted`` is by Holm's correction over types; ``paper`` is the published figure.
     """
     frames = [
         kit.tall(fields, pl.DataFrame({"system": system, "field": name, "measure": MEASURES}))
@@ -198,8 +194,7 @@ def types_frame(
 def types_table(types: pl.DataFrame, baseline: str | None) -> kit.Table:
     """Return :func:`types_frame` as a table."""
     notes = [
-        f"Percent: mean over fields of the {types['type'].n_unique()} types alone, with all positives [95% interval]. "
-        "Random order: the mean of random rankings of the same lists."
+        f"Percent: mean over fields of the {types['type'].n_unique()} types alone, with all positives [95% interval]."
     ]
     if baseline is not None:
         notes.append(f"† differs from {baseline}: paired permutation test, Holm's correction over types, p < 0.05.")

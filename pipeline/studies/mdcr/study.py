@@ -80,9 +80,9 @@ def mdcr(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
         kit.table("jaccard", title, jaccard, "{system}", shown, [note], rows=matrix),
         kit.table("counts", "What the benchmark has", count_table, "{count}", {"value": "{value}"}, [limits]),
     ]
-    copies = {output.path: artifact.path / output.path for output in artifact.outputs("mdcr_*")}
+    files = {output.path: artifact.file(output.path).read_text("utf-8") for output in artifact.outputs("mdcr_*")}
     title, sources = f"MDCR benchmark: {corpus.manifest.slug}, queries of {recipe.year}", [corpus.name, artifact.name]
-    return kit.Report(tables, sources=sources, copies=copies, title=title)
+    return kit.Report(tables, sources=sources, files=files, title=title)
 
 
 def benchmark(

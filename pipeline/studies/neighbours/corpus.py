@@ -48,10 +48,6 @@ def neighbours_task(corpus: kit.Artifact, config: NeighboursConfig) -> kit.Task:
     Papers without a title or an abstract are left out. Those without an English abstract have no neighbours. A class
     that leaves a paper unchanged, or without a word, gives no neighbour. Each case is counted. Texts of the class
     T_A_WS have runs of spaces; all others are normalised.
-
-    Raises:
-        InputError: the tagger is not installed; or once run: no paper has an English abstract, or an id could be that
-            of a title or neighbour.
     """
     all_tagged = config.papers == "all" or TOP_PHRASES in config.classes
     tags = tags_task(corpus) if all_tagged else tags_task(corpus, config.papers, config.seed)
@@ -159,13 +155,9 @@ def class_of(paper_id: str) -> str:
 
 
 class Members(NamedTuple):
-    """Rows of the papers of a corpus of neighbours, by their ids.
+    """Rows of the papers of a corpus of neighbours: ``originals``, and ``rows`` of titles and neighbours, both rising.
 
-    Attributes:
-        originals: rows of the originals, rising.
-        rows: rows of the titles and neighbours, rising.
-        original_of: row of the original of each title or neighbour.
-        names: class of each title or neighbour.
+    Each of the latter has the row of its original (``original_of``) and its class (``names``).
     """
 
     originals: Rows
@@ -191,17 +183,11 @@ PoolKind = Literal["titles", "titles-among-titles", "neighbours", "overlap"]
 def pool_task(corpus: kit.Artifact, kind: PoolKind, queries: kit.Count, seed: int, name: str = "") -> kit.Task:
     """Return the task of a pool of a corpus of neighbours; the positive of a query is its original, or its neighbour.
 
-    A query that is a candidate is excluded from its own ranking.
-
-    Args:
-        corpus: the corpus of neighbours.
-        kind: ``titles``: titles as queries, originals as candidates (task I). ``titles-among-titles``: the titles of
-            all other papers are candidates too (task II). ``neighbours``: neighbours of all classes as queries,
-            originals as candidates; a query's field is its class. ``overlap``: neighbours of one class and their
-            originals as queries; all neighbours of that class and all originals as candidates.
-        queries: number of titles, or of neighbours of each class, that are queries (all if there are fewer).
-        seed: seed of their choice.
-        name: the class of a pool of the kind ``overlap``.
+    A query that is a candidate is excluded from its own ranking. Of the kinds, ``titles`` has titles as queries and
+    originals as candidates (task I), ``titles-among-titles`` the titles of all other papers too (task II),
+    ``neighbours`` neighbours of all classes as queries, whose field is the class, and ``overlap`` neighbours of the
+    class ``name`` and their originals as queries, among all neighbours of that class and all originals. ``queries`` are
+    titles, or neighbours of each class.
 
     Raises:
         InputError: once run: no paper has a neighbour of the class.

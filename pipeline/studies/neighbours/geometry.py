@@ -16,9 +16,6 @@ from pipeline.studies.neighbours.corpus import Members
 STANDARDISED = "indexes/standardised"
 SIMILARITIES = "runs/similarities"
 
-BINS = np.linspace(-1, 1, 101)
-"""Edges of the histograms of similarities."""
-
 DESCRIBED = ("mean", "deviation", "lowest", "highest", "above mean", "mean with the original")
 """Statistics of the cosines of all pairs of a class; the last is of each neighbour with its original."""
 
@@ -27,12 +24,9 @@ SIMILARITY = pa.schema(
         pa.field("name", pa.string(), nullable=False),
         pa.field("papers", pa.int64(), nullable=False),
         *(pa.field(name, pa.float64(), nullable=False) for name in DESCRIBED),
-        pa.field("pairs", pa.list_(pa.int64()), nullable=False),
-        pa.field("own", pa.list_(pa.int64()), nullable=False),
     ]
 )
-"""Statistics of the cosines of each class, ``similarities.arrow``, by name, with histograms over :data:`BINS`:
-``pairs`` of all pairs of neighbours of the class, ``own`` of neighbours with their originals."""
+"""Statistics of the cosines of each class, ``similarities.arrow``, by name."""
 
 _BLOCK = 256
 _TIED = 1e-5
@@ -108,7 +102,7 @@ def similarity_task(corpus: kit.Artifact, pool: kit.Task, vectors: Vectors, mode
 
     inputs: Mapping[str, Vectors] = {"corpus": corpus, "pool": pool, "vectors": vectors}
     slug = f"{model.slug}-{corpus.manifest.slug}"
-    return kit.Task("similarity", 3, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
+    return kit.Task("similarity", 4, SIMILARITIES, slug, GeometryConfig(model.identity), inputs, run)
 
 
 def unit_vectors(store: kit.VectorStore, rows: npt.NDArray[np.integer]) -> kit.Matrix:
@@ -118,7 +112,7 @@ def unit_vectors(store: kit.VectorStore, rows: npt.NDArray[np.integer]) -> kit.M
     return np.asarray(vectors / np.where(norms > 0, norms, 1), np.float32)
 
 
-def _similarities(neighbours: kit.Matrix, originals: kit.Matrix, order: npt.NDArray[np.int64]) -> tuple[object, ...]:
+def _similarities(neighbours: kit.Matrix, originals: kit.Matrix, order: npt.NDArray[np.int64]) -> tuple[float, ...]:
     """Return the columns of :data:`SIMILARITY` after ``papers``; ``neighbours[order]`` correspond to ``originals``.
 
     Sums over all pairs follow from sums over vectors: the sum of squared cosines is the squared norm of ``U^T U``.
@@ -128,17 +122,15 @@ def _similarities(neighbours: kit.Matrix, originals: kit.Matrix, order: npt.NDAr
     count = len(unit) * (len(unit) - 1) // 2
     mean = float(np.square(unit.sum(axis=0)).sum() - lengths.sum()) / 2 / count
     squares = float(np.square(unit.T @ unit).sum() - np.square(lengths).sum()) / 2 / count
-    pairs, above_mean, lowest, highest = np.zeros(len(BINS) - 1, np.int64), 0, 1.0, -1.0
+    above_mean, lowest, highest = 0, 1.0, -1.0
     for start in range(0, len(unit) - 1, _BLOCK):
         products = unit[start : start + _BLOCK] @ unit[start:].T
         cosines = np.clip(products[np.triu_indices(len(products), 1, products.shape[1])], -1, 1)
         above_mean += int(np.count_nonzero(cosines > mean + _ROUNDING))
         lowest, highest = min(lowest, float(cosines.min())), max(highest, float(cosines.max()))
-        pairs += np.histogram(cosines, BINS)[0]
     own_cosines = np.clip(np.einsum("nd,nd->n", unit[order], originals), -1, 1)
-    histograms = (pairs.tolist(), np.histogram(own_cosines, BINS)[0].tolist())
     deviation = max(squares - mean**2, 0.0) ** 0.5
-    return (mean, deviation, lowest, highest, above_mean / count, float(own_cosines.mean()), *histograms)
+    return (mean, deviation, lowest, highest, above_mean / count, float(own_cosines.mean()))
 
 
 def ranks_of_ties(entries: kit.Ranking) -> npt.NDArray[np.int64]:
@@ -161,9 +153,8 @@ def ranks_of_ties(entries: kit.Ranking) -> npt.NDArray[np.int64]:
 def overlap(ranking: kit.Artifact, pool: kit.Pool, depth: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return rows of originals, rising, and the share of nearest vectors in common with their neighbour of a class.
 
-    The ``depth`` nearest other vectors of both are compared (AOP, section 6.3). If original and neighbour are each
-    other's nearest vector, they have at most ``depth - 1`` vectors in common. Scores that differ by rounding alone are
-    tied (:func:`ranks_of_ties`), so two candidates with one vector are cut alike in both lists.
+    The ``depth`` nearest other vectors of both are compared (AOP, section 6.3). Scores that differ by rounding alone
+    are tied (:func:`ranks_of_ties`), so two candidates with one vector are cut alike in both lists.
     """
     entries = kit.read_ranking(ranking)
     is_near = ranks_of_ties(entries) <= depth

@@ -42,14 +42,7 @@ CATEGORIES = ("LL-HS", "LO-HS", "LL-PS", "LO-PS", "LO-DS")
 
 @dataclass(frozen=True)
 class NeighbourClass:
-    """A class of neighbours.
-
-    Attributes:
-        name: as in the paper.
-        category: one of :data:`CATEGORIES`.
-        abstract: edit of the abstract; None leaves it.
-        title: edit of the title; None leaves it.
-    """
+    """A class of neighbours, of one of :data:`CATEGORIES`: edits of ``abstract`` and ``title``; None leaves it."""
 
     name: str
     category: str

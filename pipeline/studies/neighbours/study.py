@@ -1,20 +1,35 @@
-"""The study ``neighbours``: tables, beside published figures if a corpus is comparable, charts and drawings."""
+"""The study ``neighbours``: its tables, and plots of titles and papers."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from pipeline.studies import kit
-from pipeline.studies.neighbours.corpus import OUTCOMES, TITLE, Members, neighbours_task
-from pipeline.studies.neighbours.geometry import BINS, DESCRIBED, overlap, similarity_task, unit_vectors
+from pipeline.studies.neighbours.corpus import (
+    OUTCOMES,
+    TITLE,
+    Members,
+    NeighboursConfig,
+    PoolKind,
+    neighbours_task,
+    pool_task,
+)
+from pipeline.studies.neighbours.geometry import DESCRIBED, overlap, similarity_task, standardised_task, unit_vectors
 from pipeline.studies.neighbours.operators import CATEGORIES, CLASSES, ORDERED
-from pipeline.studies.neighbours.plan import RankedPool, Recipe, ranked_pools
+
+DEPTHS: dict[PoolKind, int] = {"titles": 100, "titles-among-titles": 100, "neighbours": 10, "overlap": 30}
+"""Depth of the rankings of each kind of pool; T100, NN10_Ret and AOP-20 need no more."""
+
+STANDARDISED = " standardised"
+"""Suffix of the name of a system whose vectors are standardised."""
 
 TASKS = {"titles": "I", "titles-among-titles": "II"}
 """Names of the tasks by kind of pool."""
@@ -24,9 +39,6 @@ OPTIMAL = {"LL-HS": (75, 100), "LO-HS": (70, 100), "LL-PS": (50, 70), "LO-PS": (
 
 _TITLE_COLUMNS = tuple(itertools.product(TASKS.values(), ("MRR", "T100")))
 """Tasks and measures of table 3."""
-
-_PUBLISHED = ("scibert", "specter")
-"""Entries of models.toml with figures in the paper."""
 
 _TITLES = {"mrr": "MRR", "recall@100": "T100"}
 _NEIGHBOURS = {"precision@1": "NN1_Ret", "recall@10": "NN10_Ret", "mrr": "MRR"}
@@ -39,7 +51,108 @@ _FACTS = ["corpus", "system", "task", "category", "name", "measure"]
 _PLOTTED = 500
 """Number of papers of a t-SNE plot."""
 
-_CENTRES = (BINS[:-1] + BINS[1:]) / 2
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Settings of the study."""
+
+    corpus: str = kit.required("names of corpora, with commas")
+    input: str = kit.required("folder with NAME.jsonl.gz of each (id, title, abstract); empty: they are built already")
+    systems: str = kit.required("what ranks, with commas; encoders must compare vectors by cosine")
+    titles: int = kit.required("papers whose titles are queries, tasks I and II (section 5)")
+    papers: str = kit.required("papers whose neighbours are queries, in each class, or all (section 6.3)")
+    candidates: Literal["all", "sampled"] = kit.required(
+        "of overlaps: neighbours of every paper, or of those papers alone"
+    )
+    classes: tuple[str, ...] = kit.required("classes of neighbours; empty: all 32")
+    standardise: bool = kit.required("repeat tasks I and II with standardised vectors (appendix D.1)")
+    seed: int = kit.required("seed of every draw")
+
+    def __post_init__(self) -> None:
+        for name in self.classes:
+            kit.require_known(name, CLASSES, f"a class must be one of the 32, got {name!r}")
+        if self.titles < 1:
+            raise kit.InputError(f"titles must be a number from 1, got {self.titles!r}", "The paper takes 1000")
+
+    @property
+    def corpora(self) -> list[str]:
+        """Names of the sets, which the recipe separates by commas."""
+        return [name.strip() for name in self.corpus.split(",") if name.strip()]
+
+    @property
+    def settings(self) -> NeighboursConfig:
+        """Settings of the corpora of neighbours."""
+        queries = self.queries  # always read, so that it is checked before anything is made
+        papers = "all" if self.candidates == "all" else queries
+        return NeighboursConfig(papers, self.classes or tuple(CLASSES), self.seed)
+
+    @property
+    def queries(self) -> kit.Count:
+        """Number of neighbours of each class that are queries."""
+        queries: kit.Count = kit.convert(self.papers, kit.Count, "papers")
+        return queries
+
+    @property
+    def limitations(self) -> list[str]:
+        """Note for the tables of overlaps, if their candidates differ from those of the paper."""
+        if self.candidates == "all" or self.queries == "all":
+            return []
+        return [
+            f"Limitation (candidates=sampled): candidates are the originals and the neighbours of {self.papers} papers "
+            "alone. With those of all papers, as in section 6.3, overlaps are lower."
+        ]
+
+    def check(self) -> None:
+        """Check systems before anything is made."""
+        for model in kit.encoders(kit.parse_systems(self.systems)):
+            if model.multi_vector:
+                raise kit.InputError(f"{model.name} must have one vector per paper", "Leave it out of --model")
+            if model.distance != "cosine":
+                problem = f"{model.name} must be compared by cosine, got {model.distance}"
+                raise kit.InputError(problem, f"{model.name}:distance=cosine")
+
+    def release(self, name: str) -> kit.Task:
+        """Return the task that makes a corpus of the input."""
+        file = Path(self.input).expanduser() / f"{name}.jsonl.gz"
+        if not file.is_file():
+            raise kit.InputError(f"{file} must be a file with the papers of {name}", "Check --input and --corpus")
+        return kit.corpus_task(name, kit.JsonLines(file, columns="paper_id=id"))
+
+
+class RankedPool(NamedTuple):
+    """A system on a pool: its ranking and its scores (overlaps have none).
+
+    An encoder, unless its vectors are standardised, has the task that embeds the papers of the pool, and its model.
+    """
+
+    kind: PoolKind
+    pool: kit.Task
+    system: str
+    ranking: kit.Task
+    scores: Sequence[kit.Task]
+    encoder: tuple[kit.Task, kit.Model] | None = None
+
+
+def ranked_pools(workspace: kit.Workspace, recipe: Recipe, corpus: kit.Artifact) -> list[RankedPool]:
+    """Return the ranking of every system on every pool of one corpus of neighbours; overlaps are not scored."""
+    rankings, counts = list[RankedPool](), corpus.manifest.counts["neighbours"]
+    systems, with_neighbours = kit.parse_systems(recipe.systems), [name for name in counts if counts[name]]
+    for kind, depth in DEPTHS.items():
+        of_titles = kind.startswith("titles")
+        queries = recipe.titles if of_titles else recipe.queries
+        for name in with_neighbours if kind == "overlap" else [""]:
+            pool = pool_task(corpus, kind, queries, recipe.seed, name)
+            evaluations = workspace.evaluations(pool, recipe.systems, depth=depth)
+            for system, evaluation in zip(systems, evaluations, strict=True):
+                scores, model = () if kind == "overlap" else evaluation.scores, system.ranker
+                encoder = (evaluation.embed[0], model) if isinstance(model, kit.Model) else None
+                rankings.append(RankedPool(kind, pool, system.name, evaluation.ranking, scores, encoder))
+                if recipe.standardise and of_titles and encoder:
+                    vectors, own_name = standardised_task(corpus, pool, *encoder), system.name + STANDARDISED
+                    ranking = kit.dense_ranking_task(corpus, pool, {"paper": vectors}, encoder[1], depth=depth)
+                    scores = kit.score_tasks(ranking, pool, corpus, system=own_name, depth=depth)
+                    rankings.append(RankedPool(kind, pool, own_name, ranking, scores))
+    return rankings
 
 
 @kit.study(
@@ -77,14 +190,11 @@ def neighbours(workspace: kit.Workspace, recipe: Recipe) -> kit.Steps:
     classes = all_means.drop("draws").filter(pl.col("category") != "", pl.col("measure") != "MRR")
     tables = [
         titles(with_means(title_means)), *categories(with_means(pl.concat(category_frames)), recipe),
-        *published_tables(recipe), by_class(classes, recipe), counts(corpora),
+        by_class(classes, recipe), counts(corpora),
     ]  # fmt: skip
-    parts = list[kit.Chart]()
     if any(map(len, cosines)):
         tables.append(similarities(pl.concat(cosines)))
-        parts.append(distributions(pl.concat(cosines)))
-    drawn, sources = drawings(classes) | plots, [corpus.name for corpus in corpora.values()]
-    return kit.Report(tables, figures=drawn, sources=sources, parts=parts)
+    return kit.Report(tables, figures=plots, sources=[corpus.name for corpus in corpora.values()])
 
 
 def values_of(workspace: kit.Workspace, corpus: kit.Artifact, ranked: RankedPool) -> pl.DataFrame:
@@ -205,30 +315,9 @@ def similarities(cosines: pl.DataFrame) -> kit.Table:
         **{name: extremes.get(name, pl.col(name).mean()) for name in DESCRIBED}
     )
     notes = ["Cosines of all pairs of neighbours of a class, and of neighbours with their originals."]
-    frame, columns = cosines.drop("pairs", "own"), {name: f"{{{name}:.3f}}" for name in DESCRIBED}
+    columns = {name: f"{{{name}:.3f}}" for name in DESCRIBED}
     label = "system: {system} {category}"
-    return kit.table("similarities", "Similarities by category", frame, label, columns, notes, rows=means)
-
-
-def published_tables(recipe: Recipe) -> Iterator[kit.Table]:
-    """Yield the paper's figures of the sets that resemble the corpora: tables 3 and 4 of its own."""
-    title_keys = {f"{task} {name}": (f"title-queries-{task}.{{}}", name.lower()) for task, name in _TITLE_COLUMNS}
-    category_keys = {category: ("aop10.{}", category) for category in CATEGORIES}
-    note = "The paper's figures, in percent, for its sets: other papers than those of the tables here."
-    tables = ("titles", "Titles as queries", title_keys), ("categories", "AOP-10 by category", category_keys)
-    for name, title, keys in tables:
-        rows = [
-            (dataset, system, column, kit.published_figure(system, experiment.format(dataset), measure), None, None)
-            for corpus, dataset in recipe.reference.items()
-            for system in (_PUBLISHED if corpus in recipe.corpora else ())
-            for column, (experiment, measure) in keys.items()
-        ]
-        schema = dict.fromkeys(("corpus", "system", "column"), pl.String)
-        schema |= dict.fromkeys(("value", "low", "high"), pl.Float64)
-        frame = pl.DataFrame(rows, schema, orient="row").drop_nulls("value").with_columns(pl.col("value") * 100)
-        if len(frame):
-            title = f"{title}: published figures"
-            yield _table(f"{name}-published", title, frame, pl.col("column"), list(keys), [note])
+    return kit.table("similarities", "Similarities by category", cosines, label, columns, notes, rows=means)
 
 
 def _table(
@@ -248,54 +337,6 @@ def _table(
     write = kit.figure(scale=1)
     across = {"rows": shown, "across": "{column}"}
     return kit.table(name, title, frame, ": {system}", lambda row: str(write(row)), notes, **across)
-
-
-def distributions(cosines: pl.DataFrame) -> kit.Chart:
-    """Return the chart of cosines by category, with a view for each encoder (figure 4) and corpus (figure 9)."""
-    frames = {(system, ""): frame for (system,), frame in cosines.group_by("system", maintain_order=True)}
-    if cosines["corpus"].n_unique() > 1:
-        by_corpus = cosines.group_by("system", "corpus", maintain_order=True)
-        frames |= {(system, f", {corpus}"): frame for (system, corpus), frame in by_corpus}
-    views = {
-        f"{system}{corpus}: {title}": list(_shares(frame, column))
-        for (system, corpus), frame in frames.items()
-        for column, title in (("pairs", "pairs of one class"), ("own", "neighbour and original"))
-    }
-    return kit.Chart("Distributions of similarities", "cosine", "%", views)
-
-
-def _shares(cosines: pl.DataFrame, column: str) -> Iterator[kit.Series]:
-    for category in CATEGORIES:
-        counts = np.array(cosines.filter(pl.col("category") == category)[column].to_list())
-        if len(counts):
-            shares = counts.sum(axis=0) / counts.sum()
-            filled = slice(np.flatnonzero(shares)[0], np.flatnonzero(shares)[-1] + 1)
-            yield kit.Series(category, _CENTRES[filled].round(2).tolist(), shares[filled].tolist())
-
-
-def drawings(values: pl.DataFrame) -> dict[str, kit.Drawing]:
-    """Return a drawing of each measure, classes and categories by systems: means over corpora (figures 6 and 7).
-
-    ``values`` has ``corpus``, ``system``, ``category``, ``name``, ``measure`` and ``value`` in percent.
-    """
-    keys = ["corpus", "system", "category", "measure"]
-    category_means = values.group_by(keys, maintain_order=True).agg(pl.col("value").mean(), name=pl.first("category"))
-    values = pl.concat([values.select(*keys, "name", "value"), category_means.select(*keys, "name", "value")])
-    systems, present = values["system"].unique(maintain_order=True).to_list(), set(values["name"])
-    names = [name for name in (*ORDERED, *CATEGORIES) if name in present]
-    labels = [f"{CLASSES[name].category} {name}" if name in CLASSES else f"{name}, mean" for name in names]
-    means = values.group_by("measure", "name", "system").agg(pl.col("value").mean() / 100)
-    value_of = {tuple(key): value for *key, value in means.iter_rows()}
-    return {
-        f"classes-{measure.lower().replace('_', '-')}": partial(
-            kit.draw_heat,
-            title=measure,
-            rows=labels,
-            columns=systems,
-            values=[[value_of.get((measure, name, system), np.nan) for system in systems] for name in names],
-        )
-        for measure in ("NN1_Ret", "NN10_Ret", "AOP-10")
-    }
 
 
 def title_plots(

@@ -105,13 +105,9 @@ class Words:
 
 @dataclass(frozen=True)
 class TagsConfig:
-    """Settings of tags, in addition to the corpus.
+    """Settings of tags: the tagger, the version of our rules, and the tagged ``papers`` with an English abstract.
 
-    Attributes:
-        tagger: name and version of the tagger.
-        rules: version of our rules for tokens and word classes.
-        papers: number of tagged papers among those with a title and an English abstract.
-        seed: seed of the draw of papers; None: all are tagged, and noun phrases are counted.
+    ``seed`` is that of their draw; None: all are tagged, and noun phrases are counted.
     """
 
     tagger: str

@@ -26,15 +26,10 @@ _REMEDY = "Fetch its files again, or leave the task out"
 
 
 class Labelled(NamedTuple):
-    """A task of classification or regression.
+    """A task of classification or regression: keys, labels and counts of its papers.
 
-    Attributes:
-        train: keys of the training papers.
-        test: keys of the test papers.
-        train_labels: regression: float64 ``[papers]``; classification: bool ``[papers, classes]``, where classes are
-            the sorted labels of all papers.
-        test_labels: likewise.
-        counts: numbers of papers read, by kind.
+    Labels of regression are float64 ``[papers]``, of classification bool ``[papers, classes]``, where classes are the
+    sorted labels of all papers.
     """
 
     train: Sequence[str]
@@ -53,14 +48,10 @@ class DataSet(NamedTuple):
 
 @dataclass(frozen=True)
 class Judged:
-    """A ranking task.
+    """A ranking task: judged ``pairs``, the key of each paper, and ``texts`` of ad-hoc queries by id.
 
-    Attributes:
-        pairs: judged pairs, grouped by query: ``query`` and ``candidate`` (ids in the task) and ``grade``. Reviewer
-            matching has the grade by hard labels, and in the column ``soft`` the grade by soft labels.
-        keys: key of each paper.
-        texts: ad-hoc queries by id; empty if queries are papers.
-        groups: papers of each reviewer, by id; empty unless the task is reviewer matching.
+    Pairs are grouped by query and have the grade; of reviewer matching that by hard labels, and in the column ``soft``
+    that by soft labels, and ``groups`` has the papers of each reviewer.
     """
 
     pairs: pl.DataFrame

@@ -1,14 +1,8 @@
-"""Predict classes and numbers from vectors by linear probes, and authors by clustering.
+"""Linear probes by scikit-learn (Singh et al. 2023, section 3, appendix B.1), and authors by clustering (S2AND).
 
-Linear probes (Singh et al. 2023, section 3, appendix B.1) are fitted by scikit-learn. The fits of a grid search, or the
-repetitions of a few-shot row, run in several processes. Fits are seeded, so the number of processes does not change a
-prediction.
-
-S2AND (Subramanian et al. 2021): signatures are clustered by author within blocks and scored by B-cubed F1. The
-published evaluation has a pairwise model with features of names, affiliations and papers; here only vectors are used.
-Signatures of a block are clustered by average linkage of cosine distances. The cut of the tree is tuned on a fifth of
-the blocks of each data set; the others are the test blocks. Candidate cuts are quantiles of the distances at which
-clusters merge, so they are equally fine for an encoder whose cosines are all near 1.
+Fits are seeded, so the number of processes does not change a prediction. Signatures of a block are clustered by average
+linkage of cosine distances; the cut, a quantile of the distances at which clusters merge, is tuned on a fifth of the
+blocks of each data set.
 """
 
 from __future__ import annotations
@@ -53,14 +47,11 @@ _CUTS = 41
 def classify(
     train: Vectors, labels: Indicator, test: Vectors, several: bool, workers: int, counts: Counter[str]
 ) -> Indicator:
-    """Return the predicted classes of test papers, fitted by ``workers`` processes.
+    """Return the predicted classes of test papers; C is chosen from 0.01 to 100 by accuracy in three folds.
 
-    C is chosen from 0.01 to 100 by accuracy in three folds. If papers have ``several`` labels, each label has its own
-    classifier and C. Rules for small classes, each counted:
-
-    - ``classes_below_folds``: a class has fewer papers than folds, so some folds lack it. If papers have several
-      labels, a label that so few papers have, or lack, is fitted with C = 1.
-    - ``classes_without_contrast``: no paper, or every paper, has the label; it is predicted for none, or for all.
+    If papers have ``several`` labels, each has its own classifier and C. Counted are ``classes_below_folds``, classes
+    with fewer papers than folds (with several labels fitted with C = 1), and ``classes_without_contrast``, labels of no
+    paper, or of every paper, which are predicted so.
     """
     if several:
         return np.stack([_predict_label(train, column, test, workers, counts) for column in labels.T], axis=1)
@@ -98,11 +89,9 @@ def few_shot(
 ) -> Iterator[tuple[Indicator, Counter[str]]]:
     """Yield the predicted classes of each repetition, and its counts; ``row`` is (training papers, repetitions).
 
-    If papers have one label, a repetition trains on a stratified part of about that many papers, in order, with C = 1.
-    Parts are disjoint, so there are at most as many repetitions as parts. A part with one class is left out and counted
-    as ``repetitions_of_one_class``. If papers have several labels, a repetition trains on that many papers of each
-    label (all of a rarer one, counted as ``labels_below_shot``), drawn like in the published evaluation, and C is
-    chosen.
+    With one label, a repetition trains on a stratified part of about that many papers, in order, with C = 1; a part of
+    one class is left out and counted. With several, it trains on that many papers of each label (all of a rarer one,
+    counted), drawn like in the published evaluation, and C is chosen.
     """
     subsets = _draw_per_label(labels, *row) if several else _draw_parts(labels, *row, task)
     calls = (joblib.delayed(_shot)(train[rows], labels[rows], test, several, counts) for rows, counts in subsets)

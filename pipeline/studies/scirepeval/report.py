@@ -78,8 +78,7 @@ def _with_intervals(figures: pl.DataFrame) -> pl.DataFrame:
 def means(figures: pl.DataFrame, edition: int = 24) -> pl.DataFrame:
     """Return the averages of each system: ``system``, ``group`` (as the edition has), ``format`` (empty: all formats).
 
-    ``value`` is a fraction, ``low`` and ``high`` bound its 95% interval, and ``figures`` is the number of figures. All
-    are null without any figure.
+    ``value``, with its interval, is null without any of the ``figures`` that it averages.
     """
     formats, systems, groups = ("", *FORMATS), _systems(figures), GROUPS_OF_25 if edition == 25 else GROUPS
     values = [
@@ -106,10 +105,8 @@ def _averaged(figures: pl.DataFrame, of: Sequence[str], seed: int = 0, baseline:
 def differences(figures: pl.DataFrame, baseline: str, seed: int) -> pl.DataFrame:
     """Return how each system differs from the baseline over all figures; empty without averaged figures.
 
-    ``value``, ``low``, ``high`` and ``figures`` are as in :func:`means`. ``effect`` is the difference divided by its
-    standard deviation between tasks, null for one task. ``better`` is the number of higher figures. The interval
-    resamples test items, with the same resamples for both systems. The test (p-value ``p``) flips the signs of the
-    differences task by task, all figures of a task at once: it tests whether one system is better over tasks.
+    ``effect`` is the difference over its standard deviation between tasks, null for one task; ``better`` the number of
+    higher figures. The interval resamples test items; the test (``p``) flips all figures of a task at once.
     """
     frame = _averaged(figures, (), seed, baseline).filter(pl.col("p").is_not_null())
     facts = {"value": "difference", "low": "difference_low", "high": "difference_high", "figures": "items"}
@@ -152,7 +149,6 @@ def codes(means: pl.DataFrame, columns: Mapping[str, str], system: str, edition:
     """Return every format's tasks on the vectors of every format's encoder (table 3; table 4 of the earlier edition).
 
     ``columns`` has the encoder of each format, and of ad-hoc queries; ``means`` has their names with a tilde before.
-    Published figures of ``system`` stand beside.
     """
     keys = ["group", "format", "vectors"]
     products = itertools.product(list(GROUPS)[:2], FORMATS, columns.items())
@@ -238,8 +234,7 @@ def correlations(figures: pl.DataFrame) -> kit.Table:
 def efficiency(vectors: Mapping[tuple[str, Format], tuple[kit.Model, kit.Artifact]]) -> kit.Table:
     """Return the size and speed of each encoder of each system (table 4), from the runs that embedded papers.
 
-    ``parameters`` is the number of parameters of all checkpoints and adapters of an encoder; null without weights.
-    ``own_parameters`` are those of the format alone. ``cut`` is the percentage of papers that were cut at its length.
+    ``own_parameters`` are those of the format alone; ``cut`` is the percentage of papers that were cut at its length.
     """
     formats: dict[tuple[str, str], list[Format]] = {}
     for (system, kind), (model, _) in vectors.items():

@@ -24,14 +24,7 @@ _TOP = 3
 
 @dataclass(frozen=True)
 class FiguresConfig:
-    """Settings of the figures of a task, in addition to its files and vectors.
-
-    Attributes:
-        task: the task.
-        seed: seed of the bootstrap.
-        resamples: number of bootstrap resamples.
-        pairing: how papers with one vector per sentence are compared; None: papers have one vector.
-    """
+    """Settings of the figures of a task; ``pairing``: how papers with one vector per sentence are compared."""
 
     task: Entry
     seed: int
@@ -107,9 +100,8 @@ def match(judged: Judged, vectors: VectorsOf, measures: Sequence[str], pairing: 
     """Return the measures of each query of reviewer matching, ``[2 * measures, queries]``: hard, then soft labels.
 
     The score of a reviewer and a paper is the mean of the three highest cosines (or scores by ``pairing``) between the
-    reviewer's papers and the paper; either side may be the query. As in the published evaluation, pairs are those with
-    hard labels; a pair without a soft label counts as not relevant. NaN: a query without a positive. Reviewers without
-    papers are not ranked. Both cases are counted.
+    reviewer's papers and the paper; either side may be the query. Pairs are those with hard labels, and one without a
+    soft label is not relevant. NaN: a query without a positive; it is counted, as are reviewers without papers.
     """
     pairs = []
     for query, candidate in judged.pairs.select("query", "candidate").iter_rows():

@@ -19,8 +19,8 @@ def test_two_annotators_who_agree_and_are_overruled() -> None:
     same = judged(relevance_ann1=[0, 1, 2, 3], relevance_ann2=[0, 1, 2, 3], relevance_adju=[0, 1, 2, 0])
     before, after, *of_all = agreement({"method": {"1": same, "2": same}}).to_dicts()
     assert [before["spearman"], before["krippendorff"], before["kappa"], before["equal"]] == pytest.approx([1] * 4)
-    assert (before["stage"], before["queries"], before["candidates"], before["overruled"]) == ("annotators", 2, 8, None)
-    assert (after["stage"], after["equal"], after["overruled"]) == ("adjudicated", 3 / 4, 1 / 4)
+    assert (before["stage"], before["queries"], before["candidates"]) == ("annotators", 2, 8)
+    assert (after["stage"], after["equal"]) == ("adjudicated", 3 / 4)
     assert after["kappa"] == pytest.approx((3 / 4 - 1 / 4) / (1 - 1 / 4))
     assert [{**row, "facet": "method"} for row in of_all] == [before, after]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.prefilter import count_marks, describe_gaps
 from pipeline.corpus.reader import Corpus
 from pipeline.measure.inputs import Qrels
-from pipeline.studies import large_scale as curves
 from tests.builders import made_up_paper, make_corpus, make_pool
 
 QUERIES, PAPERS = 12, 60
@@ -42,12 +40,3 @@ def test_marks_are_counted_once_a_paper(tmp_path: Path) -> None:
     lacking = found["positives"]["without_abstract"] / len(own)
     assert f"without abstract {lacking:.1%} and " in describe_gaps([found, found])
     assert describe_gaps([]) == ""
-
-
-def test_a_curve_of_the_form_is_recovered() -> None:
-    sizes, at = [1_000, 10_000, 50_000], [200_000, 16_000_000]
-    scores = 1 / (1 + np.exp(0.4 * np.log(np.array([*sizes, *at], np.float64)) - 1.5))
-    np.testing.assert_allclose(curves.predict(sizes, scores[:3], at), scores[3:])
-    values = np.repeat(scores[:3, None], 150, axis=1)
-    predicted = curves.predict_largest([*sizes, at[0]], np.vstack([values, np.zeros(150)]), seed=1)
-    assert predicted == pytest.approx((scores[3],) * 3)

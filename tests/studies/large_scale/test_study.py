@@ -12,14 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
 import pipeline
-from pipeline.core.fields import FIELD_BIT
-from pipeline.core.workspace import find_corpus
-from pipeline.corpus.reader import Corpus
 from tests.cli.run import COMMAND, flags, mdcr, mdcr_json, one_line_error, scores_of
 
 RECIPE = """
@@ -37,7 +33,7 @@ baseline = "bm25"
 depth = 100
 own = { Medicine = { sizes = ["all"], queries = "5" }, Physics = { sizes = ["all"], queries = "5" } }
 """
-TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests", "curves")}
+TABLES = {*("table-1", "table-2", "table-7", "table-8", "tests")}
 
 
 @pytest.fixture(scope="module")
@@ -52,35 +48,16 @@ def found(root: Path, recipe: list[str]) -> Any:
     return mdcr_json(root, *recipe)
 
 
-def test_training_queries_are_left_out_and_counted_by_field(root: Path, recipe: list[str], tmp_path: Path) -> None:
-    corpus = Corpus(find_corpus(root, None))
-    of_year = np.flatnonzero(corpus.attributes["year"] == 2019)[:40]
-    lists = tmp_path / "training.txt"
-    lists.write_text("\n".join(corpus.ids(of_year)))
-    small = f'fields=dataset,Medicine;exclude=["{lists}"];own={{Medicine={{sizes=["all"],queries="5"}}}};sizes=["1k"]'
-    found = mdcr_json(root, *recipe, "--set", small)
-    assert {"table-1", "table-1-medicine"} <= set(found["tables"])
-    table = (Path(found["folder"]) / "training.md").read_text()
-    assert "Papers of the training lists that the corpus has: 40." in table
-    assert re.search(r"Queries left out of those that may be drawn: dataset [1-9]\d* of \d+; Medicine ", table)
-    rows = list(csv.DictReader((Path(found["folder"]) / "training.csv").open()))
-    masks = corpus.attributes["fields"][of_year]
-    expected = {
-        field: int(np.count_nonzero(masks >> np.uint32(bit) & np.uint32(1))) for field, bit in FIELD_BIT.items()
-    }
-    assert {row["field"]: int(row["papers"]) for row in rows} == {field: n for field, n in expected.items() if n}
-
-
 def test_it_writes_every_table_and_figure(found: Any) -> None:
     assert set(found["tables"]) == TABLES
     folder = Path(found["folder"])
     written = {path.name for path in folder.iterdir()}
     assert {f"{name}.{end}" for name in TABLES for end in ("md", "csv", "tex")} <= written
-    assert {"curves-dataset.svg", "sizes-dataset-map.svg", "study.json"} <= written
+    assert {"sizes-dataset-map.svg", "study.json"} <= written
     assert "without abstract" in (folder / "table-1.md").read_text()
     page = (folder / "index.html").read_text()
     headings = re.findall("<h2>(.*?)</h2>", page)
-    assert "MAP against pool size" in headings
+    assert "Score against pool size (dataset level)" in headings
     charted = [place for place, part in enumerate(re.split("<h2>", page)[1:]) if '<div data-chart="' in part]
     assert charted == list(range(len(charted)))
     assert re.findall('aria-label="(Charts|Tables|Browse)"', page) == ["Charts", "Tables", "Browse"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.encode.known import Training
-from pipeline.studies.leaderboard.costs import leak
+from pipeline.studies.leaderboard.study import leak
 from tests.cli.run import flags, mdcr_json
 from tests.encode.tiny import save_bert, save_cross_encoder
 
@@ -46,32 +46,14 @@ def cost(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict
     return {row["system"]: row for row in rows}
 
 
-def test_costs_are_sums_over_the_parts(cost: dict[str, dict[str, Any]]) -> None:
-    one, two, bm25 = cost["one"], cost["two"], cost["bm25"]
-    assert one["parameters"] > 0
-    assert cost["mean"]["parameters"] == one["parameters"] + two["parameters"]
-    assert cost["mean"]["trained_on"] == "unknown"
-    assert cost["rrf"]["parameters"] == one["parameters"]
-    assert cost["rrf"]["bytes"] == pytest.approx(one["bytes"] + bm25["bytes"])
-    assert (cost["view"]["dimension"], cost["view"]["bytes"]) == (8, pytest.approx(one["bytes"] / 4))
-
-
-def test_a_reranker_costs_as_much_as_its_first_stage_and_more(cost: dict[str, dict[str, Any]]) -> None:
+def test_costs_are_sums_over_the_parts_and_what_is_unknown_is_never_0(cost: dict[str, dict[str, Any]]) -> None:
     """A tiny classifier has the weights of the encoder and a head."""
-    first, both = cost["two"], cost["rerank"]
-    assert both["parameters"] > 2 * first["parameters"]
-    assert both["bytes"] == pytest.approx(first["bytes"] + cost["bm25"]["bytes"])
-    seconds = 1 / first["papers_per_second"] + 1 / cost["bm25"]["papers_per_second"]
-    assert 1 / both["papers_per_second"] > seconds
-    assert both["tokens"] is None
-    assert both["trained_on"] == "unknown"
-
-
-def test_what_is_unknown_is_never_0(cost: dict[str, dict[str, Any]]) -> None:
-    known = ("parameters", "bytes", "dimension", "papers_per_second", "tokens")
-    assert [cost["lost"][name] for name in known] == [None] * len(known)
-    assert cost["lost"]["trained_on"] == "unknown"
-    assert [cost["random"][name] for name in ("parameters", "bytes")] == [0, None]
+    one, two = cost["one"]["parameters"], cost["two"]["parameters"]
+    assert one > 0
+    expected = {"mean": one + two, "rrf": one, "view": one, "lost": None, "random": 0, "bm25": 0}
+    assert {name: cost[name]["parameters"] for name in expected} == expected
+    assert cost["rerank"]["parameters"] > 2 * two
+    assert {cost[name]["trained_on"] for name in ("mean", "rerank", "lost")} == {"unknown"}
 
 
 @pytest.mark.parametrize(

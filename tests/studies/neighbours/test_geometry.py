@@ -16,7 +16,6 @@ from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.studies.neighbours.corpus import Members, pool_task
 from pipeline.studies.neighbours.geometry import (
-    BINS,
     DESCRIBED,
     overlap,
     ranks_of_ties,
@@ -60,8 +59,7 @@ def test_similarities_are_of_a_pools_queries(runner: Runner, corpus: Artifact, q
         )
         pairs = np.array([first @ second for first, second in itertools.combinations(neighbours, 2)])
         own = (neighbours * originals).sum(axis=1)
-        assert (row["papers"], sum(row["pairs"]), sum(row["own"])) == (len(places), len(pairs), len(places))
-        assert len(row["pairs"]) == len(BINS) - 1
+        assert row["papers"] == len(places)
         expected = [pairs.mean(), pairs.std(), pairs.min(), pairs.max(), np.mean(pairs > pairs.mean()), own.mean()]
         np.testing.assert_allclose([row[column] for column in DESCRIBED], expected, atol=1e-5)
 

@@ -26,7 +26,7 @@ from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.report import GROUPS, counted_figures, differences, means
 from pipeline.studies.scirepeval.scoring import FiguresConfig, score
-from pipeline.studies.scirepeval.steps import encoders, multi_format, single_encoder
+from pipeline.studies.scirepeval.study import encoders, multi_format, single_encoder
 from pipeline.studies.scirepeval.tasks import FORMATS, Entry, Folder, entries, read_doc
 from tests.encode.tiny import save_bert
 from tests.shared import real

@@ -17,7 +17,7 @@ from pipeline.core.runner import Runner
 from pipeline.stages.corpus import corpus_task
 from pipeline.stages.embed import store_of
 from pipeline.studies.scirepeval.report import GROUPS, GROUPS_OF_25
-from pipeline.studies.scirepeval.steps import TaskPapers, encoders, vector_tasks, vectors_of
+from pipeline.studies.scirepeval.study import TaskPapers, encoders, vector_tasks, vectors_of
 from pipeline.studies.scirepeval.tasks import Folder, entries
 from tests.cli.run import mdcr, mdcr_json, one_line_error
 from tests.encode.tiny import save_bert
