@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from pipeline.measure.statistics import LEVEL, UNKNOWN, Floats, Groups, Interval, holm, mean_of_means
+from pipeline.measure.statistics import LEVEL, Floats, Groups, Interval, holm, mean_of_means
 
 POWER = 0.8
 Contrast = tuple[Sequence[Floats], Sequence[float]]
@@ -103,34 +102,6 @@ def smallest_shown(error: float, alpha: float) -> float:
         alpha: level of the test; the first step of Holm's correction over m tests has ``0.05 / m``.
     """
     return sum(_quantiles(alpha)) * error
-
-
-def share_of_clusters(flags: npt.NDArray[np.bool_], cluster: npt.NDArray[np.integer]) -> Interval:
-    """Return the share of flagged items, with its 95% interval over clusters; NaN without items.
-
-    It is Clopper and Pearson's interval at the effective number of items (Korn & Graubard 1998), from the variance
-    between clusters; if all items are alike, that is the number of clusters.
-
-    Args:
-        flags: bool ``[items]``.
-        cluster: cluster of each item (its query), int ``[items]``.
-    """
-    from scipy.special import betaincinv, ndtri, stdtrit
-
-    if not len(flags):
-        return UNKNOWN
-    index = np.unique(cluster, return_inverse=True)[1]
-    sizes, flagged = np.bincount(index).astype(np.float64), np.bincount(index, flags)
-    clusters, items, tail = len(sizes), float(len(flags)), (1 - LEVEL) / 2
-    value = float(flags.mean())
-    variance = ((flagged - value * sizes) ** 2).sum() * clusters / max(clusters - 1, 1) / items**2
-    effective = float(clusters)
-    if clusters > 1 and variance > 0:
-        effective = min(items, value * (1 - value) / variance) * (ndtri(tail) / stdtrit(clusters - 1, tail)) ** 2
-    hits, misses = value * effective, (1 - value) * effective
-    low = betaincinv(hits, misses + 1, tail) if hits else 0.0
-    high = betaincinv(hits + 1, misses, 1 - tail) if misses else 1.0
-    return value, float(low), float(high)
 
 
 def tall(groups: Groups, rows: pl.DataFrame) -> pl.DataFrame:

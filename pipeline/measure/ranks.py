@@ -132,13 +132,11 @@ class Standings(NamedTuple):
         mean_rank: mean over benchmarks of ranks and of the ends, float64 ``[3, systems]``.
         borda: mean share of the other systems below it, float64 ``[3, systems]``.
         rank: rank by mean rank, float64 ``[3, systems]``.
-        without: the rank without each benchmark, float64 ``[benchmarks, systems]``; NaN if there is one alone.
     """
 
     mean_rank: Floats
     borda: Floats
     rank: Floats
-    without: Floats
 
 
 def standings(ranked: Floats) -> Standings:
@@ -148,11 +146,7 @@ def standings(ranked: Floats) -> Standings:
     observed, low, high = mean
     ends = 1 + (high[:, None] < low).sum(axis=0), systems - (high < low[:, None]).sum(axis=0)
     rank = np.stack([ranks(-observed), *ends])
-    without = np.full((len(ranked), systems), np.nan)
-    if len(ranked) > 1:
-        totals = ranked[:, 0].sum(axis=0)
-        without[:] = [ranks(of - totals) for of in ranked[:, 0]]
-    return Standings(mean, ((systems - mean) / (systems - 1))[[0, 2, 1]], rank, without)
+    return Standings(mean, ((systems - mean) / (systems - 1))[[0, 2, 1]], rank)
 
 
 Block = tuple[list[int], list[int]]

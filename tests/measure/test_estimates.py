@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.stats
 
 from pipeline.measure.estimates import (
     queries_needed,
-    share_of_clusters,
     smallest_shown,
 )
 from pipeline.measure.permutation import paired_permutation
@@ -34,41 +32,6 @@ def average_precision_gaps(replicates: int, queries: int, shift: float, seed: in
     random = np.random.default_rng(seed)
     gaps = random.beta(0.5, 3.0, (replicates, queries)) - random.beta(0.5, 3.0, (replicates, queries))
     return np.where(random.random((replicates, queries)) < 1 / 3, 0.0, gaps) + shift
-
-
-@pytest.mark.parametrize(
-    ("clusters", "share", "alike", "least"),
-    [(100, 0.01, 0.0, 0.94), (20, 0.1, 0.3, 0.91)],
-)
-def test_a_share_of_positives_is_covered_where_positives_of_a_query_are_alike(
-    clusters: int, share: float, alike: float, least: float
-) -> None:
-    """Clopper and Pearson with positives as independent covers .65 to .75 where they are alike."""
-    random = np.random.default_rng(1)
-    found, naive = [], []
-    for _ in range(400):
-        sizes = 1 + random.poisson(8, clusters)
-        odds = (share * (1 / alike - 1), (1 - share) * (1 / alike - 1)) if alike else None
-        shares = random.beta(*odds, clusters) if odds else np.full(clusters, share)
-        cluster = np.repeat(np.arange(clusters), sizes)
-        flags = random.random(len(cluster)) < shares[cluster]
-        found.append(share_of_clusters(flags, cluster))
-        plain = scipy.stats.binomtest(int(flags.sum()), len(flags)).proportion_ci()
-        naive.append((0.0, plain.low, plain.high))
-    assert covered(found, share) > least
-    assert alike == 0 or covered(naive, share) < 0.85
-
-
-def test_a_share_of_single_items_is_clopper_and_pearsons_widened_for_t() -> None:
-    flags = np.arange(40) < 7
-    value, low, high = share_of_clusters(flags, np.arange(40))
-    exact = scipy.stats.binomtest(7, 40).proportion_ci()
-    assert value == 7 / 40
-    assert 0.9 * exact.low < low < exact.low < exact.high < high < 1.1 * exact.high
-    none = share_of_clusters(np.zeros(30, bool), np.repeat(np.arange(10), 3))
-    assert none[:2] == (0.0, 0.0)
-    assert none[2] == pytest.approx(scipy.stats.binomtest(0, 10).proportion_ci().high)
-    assert np.isnan(share_of_clusters(np.empty(0, bool), np.empty(0, int))).all()
 
 
 def test_twenty_intervals_that_hold_together_are_bonferronis() -> None:

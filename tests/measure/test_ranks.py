@@ -101,9 +101,6 @@ def test_standings_over_benchmarks() -> None:
     np.testing.assert_allclose(found.mean_rank, [[5 / 3, 2, 7 / 3], [1, 5 / 3, 5 / 3], [7 / 3, 8 / 3, 8 / 3]])
     np.testing.assert_allclose(found.borda, [[2 / 3, 1 / 2, 1 / 3], [1 / 3, 1 / 6, 1 / 6], [1, 2 / 3, 2 / 3]])
     np.testing.assert_array_equal(found.rank, [[1, 2, 3], [1, 1, 1], [3, 3, 3]])
-    # without the first: 4, 4, 4; without the second: 3, 5, 4; without the third: 3, 3, 6
-    np.testing.assert_array_equal(found.without, [[2, 2, 2], [1, 3, 2], [1.5, 1.5, 3]])
-    assert np.isnan(standings(np.array([first])).without).all()
     apart = standings(np.array([[[1.0, 2, 3], [1, 2, 2], [1, 3, 3]]] * 2))
     np.testing.assert_array_equal(apart.rank, [[1, 2, 3], [1, 2, 2], [1, 3, 3]])
 

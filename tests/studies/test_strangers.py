@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,7 @@ import polars as pl
 import pytest
 
 from pipeline.api import open as open_workspace
-from pipeline.corpus.authors import Authors
-from pipeline.measure.inputs import query_of
-from pipeline.scores.files import evaluate
-from pipeline.stages.authors import authors_task
-from pipeline.studies import kit
-from pipeline.studies.recipe import find_recipe, read_recipe
-from pipeline.studies.strangers import Recipe, classes_of, scores, with_thirds
+from pipeline.studies.strangers import scores
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.releases import random_s2orc, write_s2orc
 
@@ -79,40 +72,6 @@ def test_the_study_agrees_with_scores_and_its_parts_add_up(authored: Path) -> No
     for _, of_resolution in parts.group_by("resolution", "label"):
         total = dict(of_resolution.select("class", "difference").iter_rows())
         assert sum(total.values()) - total["all"] == pytest.approx(total["all"])
-
-
-def test_map_of_a_class_is_that_of_files_without_the_other_classes(authored: Path) -> None:
-    workspace = open_workspace(authored)
-    changes = {"systems": "bm25,lsa", "size": "300", "queries": "20"}
-    recipe = replace(read_recipe(find_recipe(Path("strangers")), Recipe, {}), **changes)
-    steps = kit.scored(workspace, recipe, [kit.selection(**kit.pools_of(recipe) | {"samples": 1})])
-    tasks = next(steps)
-    with pytest.raises(StopIteration) as ended:
-        while True:
-            tasks = steps.send(workspace.make(tasks))
-    found, corpus = ended.value.value, workspace.corpus("c")
-    (artifact,) = workspace.make([authors_task(corpus.artifact)])
-    classes = classes_of(found, Authors(artifact, corpus))
-    positives = with_thirds(found.positives).join(classes, ["pool", "query", "paper"])
-    positives = positives.with_columns(size=pl.lit(300), sample=pl.lit(1))
-    values = pl.concat(scores(positives, 30)).filter(third="all", measure="map", resolution="full")
-    rankings = found.open(found.runs["pool"][0])
-    for name in ("self", "collaborator", "stranger"):
-        of_class = classes.filter(pl.col("class") == name, resolution="full").select("query", "paper").rows()
-        others = {*classes.filter(resolution="full").select("query", "paper").rows()} - {*of_class}
-        qrels = dict[str, dict[str, int]]()
-        for query, paper in of_class:
-            qrels.setdefault(str(query), {})[str(paper)] = 1
-        for label, run in rankings.runs.items():
-            left = {query: {"none": -1e9} for query in qrels}
-            for place, (query, paper) in enumerate(zip(query_of(run.offsets), run.rows, strict=True)):
-                if str(query) in qrels and (query, paper) not in others:
-                    left[str(query)][str(paper)] = -float(place)
-            expected = evaluate(left, qrels).filter(measure="map")
-            ours = values.filter(pl.col("class") == name, label=label)
-            assert dict(expected.select("query_id", "value").iter_rows()) == pytest.approx(
-                {str(row["query"]): row["value"] for row in ours.iter_rows(named=True)}
-            )
 
 
 def test_a_pool_of_strangers_gives_the_map_of_their_class(authored: Path) -> None:
