@@ -55,9 +55,7 @@ def test_a_name_from_a_benchmark_is_never_a_path(tmp_path: Path, folder: Path) -
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("{", "JSON"),
         ("[]", "map fields"),
-        ('{"Art": {"1": {"true": "2"}}}', "query 1 of Art"),
         ('{"Art": {"1": {"true": [], "bm25": ["2"]}}}', "query 1 of Art"),
         ('{"Art": {"1": {"true": ["2", "1"]}}}', "query 1 of Art has itself as candidate"),
         ('{"Art": {"1": {"true": ["2"]}}, "Art": {"1": {"true": ["3"]}}}', "each key once, got 'Art' twice"),
@@ -77,7 +75,6 @@ def test_bad_layouts_are_named(tmp_path: Path, content: str, named: str) -> None
         ("--input absent --model bm25", "the input folder absent does not exist"),
         ("--input FOLDER --model bm25 --set split=dev", "dev"),
         ("--input FOLDER --model bm25 --set split=val", "mdcr_val"),
-        ("--input FOLDER --model bm25 --set bm25_index=query", "bm25_index"),
     ],
 )
 def test_bad_commands_are_one_line(workspace: Path, folder: Path, arguments: str, named: str) -> None:

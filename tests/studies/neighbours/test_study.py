@@ -124,7 +124,6 @@ def test_nothing_is_made_twice_and_a_plan_writes_nothing(
         (["--set", 'classes=["T_ARott"]'], "T_ARot"),
         (["--corpus", "absent"], "absent.jsonl.gz"),
         (["--set", "papers=-1"], "papers"),
-        (["--set", "candidates=some"], "candidates must be all or sampled, got 'some'"),
         (["--set", "titles=0"], "titles must be a number from 1"),
     ],
 )
