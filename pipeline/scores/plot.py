@@ -153,6 +153,7 @@ def _ends(ends: Sequence[float | None], series: Series) -> list[float]:
     return [value if end is None else end for value, end in zip(series.values, ends or series.values, strict=True)]
 
 
+@checked
 def by_size(frame: Scores, measure: str = "map", *, seed: int | None = None) -> Any:
     """Return a figure of a measure against the number of candidates: a line and a 95% band for each system.
 
