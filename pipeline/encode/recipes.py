@@ -32,7 +32,6 @@ UNLIMITED = 2**31 - 1
 _MULTI_VECTOR = 6
 """First version of sentence-transformers with multi-vector encoders."""
 _PLAIN = "Give a model that needs no such setting"
-_RERANKER = "Give a reranker with one label, such as cross-encoder/ms-marco-MiniLM-L6-v2"
 
 
 def render(text: Text, role: Role, model: Transformer, tokenizer: Any) -> str:
@@ -115,18 +114,8 @@ def task_prefixes(name: str, settings: dict[str, Any], folder: Path) -> dict[str
 
 
 def of_cross_encoder(folder: Path) -> dict[str, Any]:
-    """Return length and prompt of a cross-encoder's folder; sentence-transformers reads the rest.
-
-    Raises:
-        InputError: it does not classify with one label, or needs a setting that is not supported.
-    """
+    """Return length and prompt of a cross-encoder's folder; raise InputError at a setting that is not supported."""
     config, values = shape.read(folder / "config.json"), _described(folder, "CrossEncoder")
-    heads = config.get("architectures") or ["no architecture"]
-    if not heads[0].endswith("ForSequenceClassification"):
-        raise InputError(f"{folder} must hold a model for sequence classification, got {heads[0]}", _RERANKER)
-    labels = len(config.get("id2label") or {}) or config.get("num_labels", 2)
-    if labels != 1:
-        raise InputError(f"the cross-encoder in {folder} must have one label, got {labels}", _RERANKER)
     shape.modules(folder)
     for settings in (values, config.get("sentence_transformers") or {}):
         shape.activation(settings.get("activation_fn"), folder)

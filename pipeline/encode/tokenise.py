@@ -29,14 +29,12 @@ class Tokens(NamedTuple):
         ids: token ids of each text, special ones included.
         spans: spans of each text, one a vector.
         cut: whether each text was truncated.
-        types: token types of each pair of texts; empty for single texts.
         prompt: length of the prompt, in tokens, that all texts begin with.
     """
 
     ids: list[list[int]]
     spans: list[list[Span]]
     cut: list[bool]
-    types: Sequence[Sequence[int]] = ()
     prompt: int = 0
 
 

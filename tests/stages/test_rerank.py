@@ -85,16 +85,16 @@ def test_a_killed_run_continues_and_slices_give_the_same_bytes(
     whole = make(tmp_path, task)
     whole.path.rename(tmp_path / "whole")
     units: list[int] = []
-    prepare = CrossEncoder.prepare
+    score = CrossEncoder.score
 
     def fail(self: CrossEncoder, pairs: Any) -> Any:
         if len(pairs) > 2:  # with two pairs the encoder tries itself out
             units.append(len(pairs))
             if len(units) == 2:
                 raise RuntimeError("killed")
-        return prepare(self, pairs)
+        return score(self, pairs)
 
-    monkeypatch.setattr(CrossEncoder, "prepare", fail)
+    monkeypatch.setattr(CrossEncoder, "score", fail)
     with pytest.raises(RuntimeError, match="killed"):
         make(tmp_path, task)
     made = make(tmp_path, task)
