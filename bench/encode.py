@@ -37,8 +37,8 @@ from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import hub, registry
 from pipeline.encode.base import padding_share
-from pipeline.encode.network import BATCH_TOKENS, slow_on_cpu
 from pipeline.encode.tokenise import token_batches
+from pipeline.encode.transformer import BATCH_TOKENS
 from pipeline.sources.synthetic import Synthetic
 
 SHAPES = {
@@ -286,7 +286,6 @@ def main() -> None:
         "peers": provenance.versions(("sentence-transformers", "pyserini", "transformers", "torch")),
         "threads": options.threads,
         "rounds": options.rounds,
-        "bfloat16_instructions": not slow_on_cpu("bfloat16"),
     }
     print("peers:", *(f"{name} {version}" for name, version in report["peers"].items()))
     with tempfile.TemporaryDirectory() as room:

@@ -20,7 +20,7 @@ from pipeline.core.errors import InputError
 from pipeline.core.resources import Resources
 from pipeline.encode.kinds import Oagbert, Transformer
 from pipeline.encode.model import MODULES
-from pipeline.encode.network import OPTIONS, PROBE, check_vocabulary, loading, torch_device
+from pipeline.encode.network import OPTIONS, check_vocabulary, loading, torch_device
 from pipeline.encode.transformer import TransformerEncoder
 
 _RENAMED = (
@@ -69,7 +69,7 @@ def load(model: Oagbert, _fit: None, resources: Resources) -> TransformerEncoder
         encoder = TransformerEncoder(
             reads, [module], module.tokenizer, torch_device(resources.device), resources.workers
         )
-        encoder.try_out(encoder.prepare(PROBE))
+        encoder.try_out()
     return encoder
 
 

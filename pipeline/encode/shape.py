@@ -14,9 +14,6 @@ AGAIN = "Save or download the model again"
 
 CODE = "Use a model of transformers itself, or import its vectors with vectors:FILE"
 
-_LAYERS = 10_000
-"""Most layers of a network; a library makes as many as a configuration says, whatever the weights have."""
-
 
 @contextlib.contextmanager
 def reading(place: object) -> Iterator[None]:
@@ -31,7 +28,7 @@ def read(path: Path) -> Any:
     """Return the content of a JSON file, or an empty mapping if there is no file.
 
     Raises:
-        InputError: it is not JSON in UTF-8, of another type than the file has, or has too many layers.
+        InputError: it is not JSON in UTF-8, or of another type than the file has.
     """
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
@@ -41,9 +38,6 @@ def read(path: Path) -> Any:
     kind, words = (list, "a list") if path.name == MODULE_FILE and path.is_file() else (dict, "an object")
     if not isinstance(values, kind):
         raise InputError(f"{path} must hold {words}, got {json.dumps(values):.80}", AGAIN)
-    layers = values.get("num_hidden_layers") if isinstance(values, dict) else None
-    if isinstance(layers, int) and layers > _LAYERS:
-        raise InputError(f"{path} must have at most {_LAYERS:,} layers, got {layers:,}", AGAIN)
     return values
 
 

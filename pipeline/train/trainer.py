@@ -32,10 +32,10 @@ from transformers import (
 
 from pipeline.core import files
 from pipeline.core.errors import InputError, StageError
-from pipeline.core.progress import Progress, say
+from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.workdir import Workdir
-from pipeline.encode.network import slow_on_cpu, torch_device
+from pipeline.encode.network import torch_device
 from pipeline.train.architectures import Architecture
 from pipeline.train.examples import Examples
 from pipeline.train.objectives import Objective
@@ -183,8 +183,6 @@ def train(
     accumulation = -(-settings.batch // (settings.micro_batch * len(sets))) * len(sets)
     steps = settings.epochs * -(-(size // settings.micro_batch) * len(sets) // accumulation)
     arguments = _arguments(settings, work.path, accumulation, steps, resources, evaluator is not None)
-    if arguments.use_cpu and slow_on_cpu(settings.precision):
-        say(f"this processor has no {settings.precision} instructions: --set precision=float32 is several times faster")
     set_seed(settings.seed)
     losses = {task.name: Objective(architecture, task, settings, len(sets)) for task in sets}
     stopping = [EarlyStoppingCallback(settings.patience)] if evaluator is not None and settings.patience else []

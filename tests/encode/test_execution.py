@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import StageError
-from pipeline.encode import network, registry
+from pipeline.encode import registry
 from pipeline.encode.network import torch_devices
 from pipeline.encode.tokenise import shape_of, token_batches
-from pipeline.encode.transformer import TransformerEncoder, open_modules
+from pipeline.encode.transformer import BATCH_TOKENS, TransformerEncoder, open_modules
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import load
 
@@ -98,7 +98,7 @@ def test_out_of_memory_halves_the_batch(
     error: RuntimeError,
     workers: int,
 ) -> None:
-    monkeypatch.setitem(network.BATCH_TOKENS, "cpu", 2_048)
+    monkeypatch.setitem(BATCH_TOKENS, "cpu", 2_048)
     limited, encoder = small(folder, 1_000, error, workers=workers)
     emptied = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append([states() for states in limited.taken]))
@@ -111,19 +111,6 @@ def test_out_of_memory_halves_the_batch(
         assert emptied[0] == [None] * len(emptied[0])
     with pytest.raises(StageError, match="one text of 512 tokens does not fit"):
         small(folder, 100, error)[1].encode(TEXTS)
-
-
-def test_a_slow_precision_is_announced(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert not network.slow_on_cpu("float32")
-    monkeypatch.setattr(Path, "read_text", lambda *_, **__: "flags : avx2 avx512f avx512_bf16\n")
-    assert (network.slow_on_cpu("bfloat16"), network.slow_on_cpu("float16")) == (False, True)
-    monkeypatch.undo()
-    for slow in (False, True):
-        monkeypatch.setattr(network, "slow_on_cpu", lambda _compute, slow=slow: slow)
-        load(f"{folder}:compute=bfloat16")
-        assert capsys.readouterr().err.count("no bfloat16 instructions") == slow
 
 
 def test_every_gpu_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

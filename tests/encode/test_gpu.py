@@ -10,8 +10,7 @@ import torch
 
 from pipeline.core.resources import Resources
 from pipeline.encode import registry
-from pipeline.encode.network import BATCH_TOKENS
-from pipeline.encode.transformer import TransformerEncoder
+from pipeline.encode.transformer import BATCH_TOKENS, TransformerEncoder
 from tests.encode.test_transformer import TEXTS
 from tests.encode.tiny import save_bert, smallest_cosine
 

@@ -19,9 +19,8 @@ from pipeline.corpus.reader import Text
 from pipeline.encode import registry
 from pipeline.encode.base import NotFiniteError
 from pipeline.encode.kinds import Transformer
-from pipeline.encode.network import BATCH_TOKENS
 from pipeline.encode.recipes import check_template, render
-from pipeline.encode.transformer import TransformerEncoder, open_modules
+from pipeline.encode.transformer import BATCH_TOKENS, TransformerEncoder, open_modules
 from tests.encode.tiny import (
     CPU,
     SPECIAL,

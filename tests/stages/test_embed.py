@@ -15,7 +15,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.workspace import VECTORS
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus, Text
-from pipeline.encode import network, registry
+from pipeline.encode import registry, transformer
 from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.model import Model
 from pipeline.encode.store import VectorStore
@@ -174,7 +174,7 @@ def test_a_transformer_through_the_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize("budget", [1, 2_048])
 def test_what_was_embedded_before_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
     """Three orders of the same pools: the same rankings under the same identities, of the same vectors."""
-    monkeypatch.setitem(network.BATCH_TOKENS, "cpu", budget)
+    monkeypatch.setitem(transformer.BATCH_TOKENS, "cpu", budget)
     folder = save_bert(tmp_path / "model")
     model = registry.resolve(f"{folder}:pooling=mean")
     texts = [(words(1 + number % 9, number), words(number * 37 % 200)) for number in range(60)]
