@@ -256,7 +256,7 @@ COMMANDS: Mapping[str, Command] = {
         "draw training triplets from the citations of a corpus",
         "study:triplets",
         (Group("options", some(CHOICE, "corpus") | DRAW, unset=True),),
-        word=word("triplets", str, "specter, specter2, scincl, mined or pairs"),
+        word=word("triplets", str, "specter, specter2 or mined"),
     ),
     "train": Command(
         "train an encoder by a recipe; prints its folder, which --model takes",

@@ -66,7 +66,7 @@ class QueryBlock(NamedTuple):
     Attributes:
         rows: uint32 ``[queries]``.
         positives: possible positives of the queries.
-        ranked: possible negatives from a ranking or a citation embedding, or empty.
+        ranked: possible negatives from a ranking, or empty.
     """
 
     rows: Rows

@@ -1,7 +1,6 @@
 """Stage ``triplets``: a query, a paper that it cites and a paper that it does not cite, from any corpus.
 
-Recipes: SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), SciNCL (Ostendorff et al. 2022), and
-negatives mined from a ranking.
+Recipes: SPECTER (Cohan et al. 2020), SPECTER2 (Singh et al. 2023, section 4), and negatives mined from a ranking.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +27,11 @@ from pipeline.core.workspace import TRAINING
 from pipeline.corpus.reader import Rows
 from pipeline.stages.ranking_file import open_pool
 from pipeline.train.draws import KINDS, Drawing, Mix, QueryBlock, part
-from pipeline.train.neighbours import Neighbours
 from pipeline.train.recipe import Draw
 
 RECIPES = {
     "specter": Mix(easy=3, hard=2),
     "specter2": Mix(same_field=4, other_field=2, hard=4),
-    "scincl": Mix(easy=3, ranked=2),
     "mined": Mix(ranked=5),
 }
 """Number of negatives of each kind of a query, by recipe."""
@@ -43,7 +40,7 @@ _SHARD = 16_384
 """Queries of a shard."""
 
 _CITATIONS = 2**22
-"""Maximum citations, or scores of the citation embedding, that are read for one block of queries."""
+"""Maximum citations that are read for one block of queries."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +50,22 @@ class TripletConfig:
     Attributes:
         recipe: a name of :data:`RECIPES`.
         mix: number of negatives of each kind.
-        ranks: first and last rank of negatives in the ranking (``mined``) or the citation embedding (``scincl``).
-        positive_ranks: first and last rank of positives in the citation embedding.
-        dimension: components of the citation embedding; 0 without one.
+        ranks: first and last rank of negatives in the ranking (``mined``).
         seed: seed of all draws.
     """
 
     recipe: str
     mix: Mix
     ranks: tuple[int, int]
-    positive_ranks: tuple[int, int]
-    dimension: int
     seed: int
+    positive_ranks: tuple[Literal[0], Literal[0]] = (0, 0)
+    dimension: Literal[0] = 0
 
 
 def mix_of(recipe: str, counts: Mapping[str, int | None]) -> Mix:
     """Return the numbers of negatives of a recipe; ``counts`` replaces those that are not None.
 
-    ``hard`` counts the negatives from the ranking in ``mined`` and ``scincl``.
+    ``hard`` counts the negatives from the ranking in ``mined``.
 
     Raises:
         InputError: there is no such recipe, or no triplet is left.
@@ -93,8 +88,6 @@ def triplets_task(
     *,
     ranking: Task | None = None,
     ranks: tuple[int, int] | None = None,
-    positive_ranks: tuple[int, int] = (21, 25),
-    dimension: int = 128,
 ) -> Task:
     """Return the task that draws triplets for the queries of a training set.
 
@@ -108,8 +101,7 @@ def triplets_task(
     if (recipe == "mined") != (ranking is not None):
         raise InputError(f"a ranking must go with the recipe mined, got {recipe}", "Give --from=bm25 with mined alone")
     ranks = ranks or ((10, 100) if recipe == "mined" else (3_999, 4_000))
-    of_embedding = (positive_ranks, dimension) if recipe == "scincl" else ((0, 0), 0)
-    config = TripletConfig(recipe, mix, ranks, *of_embedding, draw.seed)
+    config = TripletConfig(recipe, mix, ranks, draw.seed)
     inputs_of: dict[str, Task | Artifact] = {"corpus": corpus, "pool": queries}
     if ranking is not None:
         inputs_of["ranking"] = ranking
@@ -118,7 +110,7 @@ def triplets_task(
 
 
 def _write(config: TripletConfig, inputs: Inputs, out: Workdir, _resources: Resources) -> Counts:
-    pool, total, neighbours = open_pool(inputs), Counter[str](), None
+    pool, total = open_pool(inputs), Counter[str]()
     queries, qrels = len(pool.query_rows), pool.qrels
     cited = offsets_of(qrels.column("query").to_numpy(), queries), qrels.column("row").to_numpy()
     ranked = np.zeros(queries + 1, np.int64), pool.query_rows[:0]
@@ -127,21 +119,14 @@ def _write(config: TripletConfig, inputs: Inputs, out: Workdir, _resources: Reso
         query, row, rank = (table.column(name).to_numpy() for name in ("query", "row", "rank"))
         in_band = (rank >= config.ranks[0]) & (rank <= config.ranks[1])
         ranked = offsets_of(query[in_band], queries), row[in_band]
-    if config.dimension:
-        path = out.scratch() / "embedding.npy"
-        neighbours = Neighbours(pool.corpus, pool.candidates, path, dimension=config.dimension, seed=config.seed)
     drawing = Drawing(pool.corpus, pool.candidates, config.mix, config.seed)
-
-    def block_of(rows: Rows, start: int, stop: int) -> QueryBlock:
-        if neighbours is not None:
-            return QueryBlock(rows, *neighbours.bands(rows, [config.positive_ranks, config.ranks]))
-        return QueryBlock(rows, part(*cited, start, stop), part(*ranked, start, stop))
 
     def draw(start: int, stop: int, counts: Counter[str]) -> Iterator[pa.RecordBatch]:
         for block in slices(drawing.work(*part(*cited, start, stop), stop - start), stop - start, _CITATIONS):
             low, high = start + block.start, start + block.stop
             rows = pool.query_rows[low:high]
-            yield _batch(rows, *drawing.draw(block_of(rows, low, high)), config.mix.kinds, counts)
+            drawn = drawing.draw(QueryBlock(rows, part(*cited, low, high), part(*ranked, low, high)))
+            yield _batch(rows, *drawn, config.mix.kinds, counts)
 
     with Progress(queries, "triplets", "queries") as progress:
         for shard, start in enumerate(range(0, queries, _SHARD)):
