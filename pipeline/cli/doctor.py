@@ -119,7 +119,6 @@ def _record(encoder: known.KnownModel) -> dict[str, Any]:
         "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
         "revision": encoder.revision,
         "licence": encoder.licence,
-        "published": dict(encoder.published),
         "exclusions": list(encoder.exclusions),
         "folder": str(encoder.folder or ""),
         "recipe": dict(encoder.recipe),
@@ -130,6 +129,5 @@ def _print_details(record: dict[str, Any]) -> None:
     values = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
     values |= {"training queries": " ".join(record["exclusions"])}
     values |= {f" {name}": repr(value) for name, value in record["recipe"].items()}
-    values |= {f" {name}": f"{known.as_printed(figure)}, published" for name, figure in record["published"].items()}
     lines = ((name, value or "-") for name, value in values.items())
     print_table(Table.of("", "", [Column("", "", text=True)], lines))

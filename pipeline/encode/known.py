@@ -1,19 +1,18 @@
 """What is known of encoders beside what affects a vector: weights on this machine, published figures, training data.
 
-Training data is that of ``models.toml``, or of the manifest beside a folder that ``mdcr train`` made.
+Training data is that of ``models.toml``, or of the manifest of ``mdcr train`` that made the folder.
 """
 
 from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.core.config import SHORT_ID
 from pipeline.data import DATA
 from pipeline.encode import hub, kinds, names
 from pipeline.encode.model import Model
@@ -34,7 +33,6 @@ class KnownModel:
         folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
-        published: published figures, in percent, by experiment and measure: ``fields.map``.
         exclusions: where its training queries are published.
         package: Python package of the extra ``demo`` that brings its weights; empty for none.
         recipe: the other settings of the entry, with their source.
@@ -47,7 +45,6 @@ class KnownModel:
     revision: str
     available: bool
     licence: str
-    published: Mapping[str, float]
     exclusions: tuple[str, ...]
     package: str
     recipe: Mapping[str, Any]
@@ -65,7 +62,7 @@ def _known_model(name: str) -> KnownModel:
     folder, revision, available = None, entry.get("revision", "main") if source else "", not source
     installed = hub.packaged(package) if package else None
     if parts:
-        source, available = str(_mean_of(entry["parts"])), all(part.available for part in parts)
+        source, available = f"mean({','.join(entry['parts'])})", all(part.available for part in parts)
     elif installed:
         source, folder, revision, available = package, installed, "", bool(hub.weights(installed))
     elif source and (cached := _cached(source, revision)):
@@ -81,7 +78,6 @@ def _known_model(name: str) -> KnownModel:
         revision=revision,
         available=available,
         licence=", ".join(dict.fromkeys(part.licence for part in parts)) or entry.get("licence", ""),
-        published=_reference().get(name, {}),
         exclusions=tuple(dict.fromkeys(chain(entry.get("exclusions", ()), *(part.exclusions for part in parts)))),
         package=package.partition("/")[0],
         recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
@@ -107,26 +103,14 @@ def _reference() -> dict[str, dict[str, float]]:
 
 
 def published(text: str) -> Mapping[str, float]:
-    """Return the published figures of a system, in percent, by ``EXPERIMENT.MEASURE``; empty for an unknown system.
+    """Return the published figures of an entry, in percent, by ``EXPERIMENT.MEASURE``; empty for any other system.
 
     Options ``compute`` and ``storage`` are ignored; any other option makes another system.
     """
     system, *further_systems = names.parse(text) or [Name("")]
     if further_systems or system.label or not {key for key, _ in system.options} <= {"compute", "storage"}:
         return {}
-    if system.parts is None:
-        return _reference().get(system.base, {})
-    means = {_mean_of(entry["parts"]): name for name, entry in names.entries().items() if "parts" in entry}
-    return _reference().get(means.get(system, ""), {})
-
-
-def _mean_of(encoders: Sequence[str]) -> Name:
-    return Name("mean", tuple(map(Name, encoders)))
-
-
-def as_printed(figure: float) -> str:
-    """Return a published figure with one decimal, or two where it was published with two."""
-    return f"{figure:.1f}" if round(figure, 1) == figure else f"{figure:.2f}"
+    return _reference().get(system.base, {})
 
 
 @dataclass(frozen=True)
@@ -178,31 +162,6 @@ def of_model(model: Model) -> dict[str, Training]:
     if model.parts:
         return {name: training for part in model.parts for name, training in of_model(part).items()}
     weights = model.adapter_files or model.files
-    return (_of_folder(weights.folder) if weights and not weights.hub else {}) or trainings(model.name)
-
-
-def _of_folder(folder: Path) -> dict[str, Training]:
-    """Return the training data of a folder that ``mdcr train`` made and of its base; empty for another folder."""
-    from pipeline.core import files  # here, because it brings pyarrow
-    from pipeline.core.workspace import TRAINING
-
-    artifact = hub.trained_in(folder.resolve())
-    if artifact is None or artifact.manifest.stage != "train":
-        return {}
-    manifest, notes = artifact.manifest, artifact.manifest.provenance
-
-    def training_set(identity: str) -> dict[str, Any]:
-        """Return the manifest of a training set; empty if it is gone."""
-        found = (artifact.path.parents[2] / TRAINING).glob(f"*-{identity[:SHORT_ID]}/manifest.json") if identity else ()
-        return next((files.read_json(path) or {} for path in found), {})
-
-    text = str(notes.get("base", ""))
-    base_folder, base = Path(text.partition(":")[0]), names.display_names(text)
-    found = (_of_folder(base_folder) if text and base_folder.is_dir() else {}) or trainings(base)
-    kinds, until = [], None
-    if triplets := manifest.inputs.get("triplets"):
-        until = training_set(notes.get("derived", {}).get("queries", "")).get("config", {}).get("until")
-        kinds.append(f"citations: triplets {training_set(triplets).get('slug', triplets[:SHORT_ID])}, from {base}")
-    if tasks := manifest.config.get("tasks"):
-        kinds.append(f"tasks of SciRepEval: {', '.join(tasks)}, from {base}")
-    return found | {manifest.slug: Training(" and ".join(kinds), until)}
+    artifact = hub.trained_in(weights.folder.resolve()) if weights and not weights.hub else None
+    noted = artifact.manifest.provenance.get("training", {}) if artifact else {}
+    return {name: Training(*facts) for name, facts in noted.items()} or trainings(model.name)

@@ -116,6 +116,9 @@ def task_prefixes(name: str, settings: dict[str, Any], folder: Path) -> dict[str
 def of_cross_encoder(folder: Path) -> dict[str, Any]:
     """Return length and prompt of a cross-encoder's folder; raise InputError at a setting that is not supported."""
     config, values = shape.read(folder / "config.json"), _described(folder, "CrossEncoder")
+    heads = config.get("architectures") or ["no architecture"]
+    if not heads[0].endswith("ForSequenceClassification"):
+        raise InputError(f"{folder} must hold a cross-encoder, got {heads[0]}", "Name it without cross:")
     shape.modules(folder)
     for settings in (values, config.get("sentence_transformers") or {}):
         shape.activation(settings.get("activation_fn"), folder)

@@ -77,26 +77,12 @@ def _dimension(settings: dict[str, Any]) -> int:
     return int(convert(settings.pop("dimension"), Positive, "dimension")) if "dimension" in settings else 0
 
 
-def kind_of(text: str) -> str:
-    """Return the kind of an encoder; its weights need not be on this machine."""
-    typed = _encoder(names.parse_one(text))
-    _options(typed)
-    kind: str = "mean" if typed.parts is not None else _entry(typed.base).get("kind", "transformer")
-    return kind
-
-
 def for_task(text: str, task: str) -> str:
     """Return a name with the option ``task`` added if its entry has a prompt for that task and it has none."""
     typed = _encoder(names.parse_one(text))
     if typed.parts is not None or "task" in dict(typed.options) or task not in _entry(typed.base).get("prompts", {}):
         return text
     return str(dataclasses.replace(typed, options=(*typed.options, ("task", task))))
-
-
-def part_names(text: str) -> list[str]:
-    """Return the encoders that a name averages, or the name itself."""
-    typed = _encoder(names.parse_one(text))
-    return list(_entry(typed.base).get("parts", [text]) if typed.parts is None else map(str, typed.parts))
 
 
 def _format_name(base: str, options: Mapping[str, str]) -> str:

@@ -26,6 +26,8 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import registry
 from pipeline.encode.kinds import Transformer
+from pipeline.encode.known import of_model
+from pipeline.encode.names import display_names
 from pipeline.encode.recipes import limit_of
 from pipeline.encode.shape import first_module
 from pipeline.studies.scirepeval.tasks import Folder
@@ -131,7 +133,8 @@ def _train(
         "losses_of_tasks": "sum",
         "deviation_of_heads": DEVIATION,
     }
-    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES), method=method)
+    training = _training(name, base, config, inputs)
+    out.note(base=base.name, trained_with=provenance.versions(_PACKAGES), method=method, training=training)
     with out.folder(name) as (folder_out, record):
         work = Workdir.prepare(out.scratch() / "training")  # drops a checkpoint that is cut off or damaged
         counts = _fit(base, config, folder, inputs, work, folder_out, resources)
@@ -140,6 +143,18 @@ def _train(
     if by_step and by_step[counts["best_step"]] <= by_step[0]:
         warn(f"{name}: no checkpoint has a higher MAP on {inputs['pool'].name} than {base.name}")
     return counts
+
+
+def _training(name: str, base: Transformer, config: TrainConfig, inputs: Inputs) -> dict[str, Any]:
+    """Return the training data of the model and of its base, by name (:func:`pipeline.encode.known.recorded`)."""
+    origin, kinds, until = f"from {display_names(base.name)}", [], None
+    if "triplets" in inputs:
+        kinds.append(f"citations: triplets {inputs['triplets'].manifest.slug}, {origin}")
+        until = inputs["queries"].manifest.config["until"]
+    if config.tasks:
+        kinds.append(f"tasks of SciRepEval: {', '.join(config.tasks)}, {origin}")
+    before = {key: [training.on, training.until] for key, training in of_model(base).items()}
+    return {**before, name: [" and ".join(kinds), until]}
 
 
 def _fit(

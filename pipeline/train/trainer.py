@@ -49,12 +49,6 @@ _BEFORE = "before.json"
 """MAP before the first step."""
 _LOGGED = 50
 """Number of points of the loss curve."""
-_GROWTH, _SMALLEST = 10, 0.1
-"""Trained weights diverge where their root mean square is ``_GROWTH`` times that before the first step or more.
-
-New weights (adapters) begin near zero and may grow, so what was less than ``_SMALLEST`` counts as that.
-"""
-
 EPSILON = 1e-8
 """Of AdamW, as in the paper; weights do not decay."""
 
@@ -103,9 +97,8 @@ class _Trainer(SentenceTransformerTrainer):
 class _Monitor(TrainerCallback):  # type: ignore[misc]
     """Counts steps, records checkpoints, measures MAP at the end of each epoch, and ends a training that diverges."""
 
-    def __init__(self, progress: Progress, work: Workdir, network: nn.Module, *, validated: bool) -> None:
-        self._progress, self._work, self._network, self._validated = progress, work, network, validated
-        self._before = _root_mean_square(network)
+    def __init__(self, progress: Progress, work: Workdir, *, validated: bool) -> None:
+        self._progress, self._work, self._validated = progress, work, validated
 
     def on_epoch_end(self, _: Any, state: TrainerState, control: TrainerControl, **__: Any) -> None:
         measured = {entry["step"] for entry in state.log_history if "eval_map" in entry}
@@ -121,14 +114,6 @@ class _Monitor(TrainerCallback):  # type: ignore[misc]
     def on_log(self, _: Any, state: TrainerState, __: Any, logs: Mapping[str, Any], **___: Any) -> None:
         if not math.isfinite(logs.get("loss", 0.0)):
             raise _diverged(f"its loss is {logs['loss']} at step {state.global_step}")
-        self.check_weights(state.global_step)
-
-    def check_weights(self, step: int) -> None:
-        """Raise InputError if weights are not finite or have grown beyond measure."""
-        now = _root_mean_square(self._network)
-        if not now < _GROWTH * max(self._before, _SMALLEST):  # NaN is not either
-            sizes = f"{now:.4g}, {self._before:.4g} before the first step"
-            raise _diverged(f"the root mean square of trained weights is {sizes}, at step {step}")
 
 
 def rate(finished: int, settings: Settings, steps: int) -> float:
@@ -143,13 +128,6 @@ def rate(finished: int, settings: Settings, steps: int) -> float:
         return max(steps + 1 - step, 0) / max(steps + 1 - warmup, 1)
     scale = warmup or 10_000
     return math.sqrt(scale / (step - warmup + scale))
-
-
-def _root_mean_square(network: nn.Module) -> float:
-    """Return the root mean square of the weights that are trained; NaN or infinity if one is not finite."""
-    weights = [weight.detach() for weight in network.parameters() if weight.requires_grad]
-    norms = [float(torch.linalg.vector_norm(weight, dtype=torch.float64)) for weight in weights]
-    return math.hypot(*norms) / math.sqrt(sum(weight.numel() for weight in weights))
 
 
 def _diverged(what: str) -> InputError:
@@ -169,8 +147,8 @@ def train(
     With a validation pool, the network ends at the checkpoint of the highest MAP. ``work`` holds the checkpoints.
 
     Raises:
-        InputError: a training set is smaller than a micro-batch, the device is missing, or the training diverges: a
-            loss or weight is NaN or infinite, or the weights have grown (:data:`_GROWTH`).
+        InputError: a training set is smaller than a micro-batch, the device is missing, or a loss or weight is NaN or
+            infinite.
         StageError: memory is exhausted.
     """
     size = min(max(len(task.data) for task in sets), settings.examples or 2**62)
@@ -189,7 +167,7 @@ def train(
     start = _checkpoint(work)
     with Progress(steps, "train", "steps") as progress:
         progress.add(int(start.name.rpartition("-")[2]) if start else 0)
-        monitor = _Monitor(progress, work, architecture.model, validated=evaluator is not None)
+        monitor = _Monitor(progress, work, validated=evaluator is not None)
         trainer = _Trainer(
             architecture.model,
             arguments,
@@ -214,7 +192,8 @@ def train(
                 f"training has no memory for {settings.micro_batch} texts of {settings.max_length} tokens",
                 "Set a smaller micro_batch: the batch stays as large",
             ) from error
-    monitor.check_weights(trainer.state.global_step)
+    if not all(bool(weight.isfinite().all()) for weight in architecture.model.parameters()):
+        raise _diverged("its weights are NaN or infinite")
     counts = {task.name: len(task.data) for task in sets}
     return {**_results(trainer, before), "examples": counts, "examples_of_a_task_an_epoch": size}
 

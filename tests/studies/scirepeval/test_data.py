@@ -21,7 +21,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.corpus.reader import Text
 from pipeline.encode import names
 from pipeline.encode.kinds import Transformer
-from pipeline.encode.registry import part_names, resolve
+from pipeline.encode.registry import resolve
 from pipeline.encode.tokenise import TextTokeniser, render
 from pipeline.studies.scirepeval.data import load_authors, load_judged, load_labelled, queries
 from pipeline.studies.scirepeval.report import GROUPS, counted_figures, differences, means
@@ -69,7 +69,7 @@ def test_two_systems_are_compared_over_figures() -> None:
 
 def test_formats_name_encoders() -> None:
     for row in multi_format().values():
-        assert {part for kind in FORMATS for part in part_names(row[kind])} <= set(names.entries())
+        assert {inner.base for kind in FORMATS for inner in names.walk(row[kind])} <= {*names.entries(), "mean"}
     assert set(encoders("lsa")) == set(FORMATS)
 
 
