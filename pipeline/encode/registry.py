@@ -150,20 +150,18 @@ def _entry(base: str) -> dict[str, Any]:
         return {"kind": "vectors", "place": path, "distance": "l2", "missing": "error", "storage": "float32"}
     prefix = next((prefix for prefix in names.RERANKERS if base.startswith(prefix)), "")
     place = base.removeprefix(prefix)
-    folder = Path(place).expanduser()
     reranker = {"kind": prefix[:-1], "compute": "float32"} if prefix else {}
     if hub.is_folder(place) or place in (".", ".."):
-        return {**reranker, "folder": str(folder)}
-    if reranker and re.fullmatch(r"[^/~.][^/]*/[^/]+", str(folder)):
-        return {**reranker, "hub": str(folder)}
-    if reranker and not os.path.isdir(place):
-        raise InputError(f"{base} must name a model of the hub or a folder", f"Write {prefix}ORGANISATION/NAME")
+        return {**reranker, "folder": str(Path(place).expanduser())}
+    if reranker and re.fullmatch(r"[^/~.][^/]*/[^/]+", place):
+        return {**reranker, "hub": place}
     if re.match(r"\w+\(", base):
         raise InputError(f"{base!r} must end with its parenthesis", "Write it like rrf(bm25,scincl)")
-    if "/" in base or base.startswith("~"):
-        raise InputError(f"there is no model folder {base!r}", "A model of the hub is written hf:ORGANISATION/NAME")
-    if os.path.isdir(place):
-        raise InputError(f"there is no model {base!r}", f"A folder is written with a slash: {prefix}./{place}")
+    if reranker or "/" in base or os.path.isdir(place):
+        write = f"{prefix or names.HUB}ORGANISATION/NAME"
+        raise InputError(
+            f"there is no model folder {base!r}", f"A model of the hub is written {write}, a folder {prefix}./NAME"
+        )
     hint = nearest(base, sorted(names.known_names() - {base})).rstrip("?")
     raise InputError(f"there is no model {base!r}", f"{hint}; or give hf:ORGANISATION/NAME or a folder")
 

@@ -100,34 +100,24 @@ class MaxSim(Reranker):
         return scores
 
 
-def load_cross(model: kinds.Cross, _fit: None, resources: Resources) -> Reranker:
+def load(model: kinds.Cross | kinds.MaxSim, _fit: None, resources: Resources) -> Reranker:
     """Load a model's weights and tokenizer.
 
     Raises:
         InputError: the device does not exist, or the checkpoint cannot be loaded.
         StageError: the weights are not on this machine, and the hub cannot be reached.
     """
-    return _load(CrossEncoder, sentence_transformers.CrossEncoder, model, resources, "sequence-classification")
-
-
-def load_maxsim(model: kinds.MaxSim, _fit: None, resources: Resources) -> Reranker:
-    """Load a model's weights and tokenizer; raises as :func:`load_cross`."""
-    return _load(MaxSim, cast("Any", sentence_transformers).MultiVectorEncoder, model, resources)
-
-
-def _load(
-    reranker: Callable[..., Reranker],
-    library: Callable[..., Any],
-    model: kinds.Cross | kinds.MaxSim,
-    resources: Resources,
-    *task: str,
-) -> Reranker:
     device, folder = torch_device(resources.device), model.ready()
-    loaded = load_saved(library, folder, *task)
-    if task and loaded.num_labels != 1:
-        raise InputError(f"the cross-encoder in {folder} must have one label, got {loaded.num_labels}", _REMEDY)
+    if isinstance(model, kinds.Cross):
+        loaded: Any = load_saved(sentence_transformers.CrossEncoder, folder, "sequence-classification")
+        if loaded.num_labels != 1:
+            raise InputError(f"the cross-encoder in {folder} must have one label, got {loaded.num_labels}", _REMEDY)
+    else:
+        loaded = load_saved(cast("Any", sentence_transformers).MultiVectorEncoder, folder)
     with loading(folder):
-        encoder = reranker(loaded.to(device, getattr(torch, model.compute)), model, resources.workers)
+        loaded.to(device, getattr(torch, model.compute))
+        kind: Any = CrossEncoder if isinstance(model, kinds.Cross) else MaxSim
+        encoder: Reranker = kind(loaded, model, resources.workers)
         in_order(encoder.scores([Pair(*text) for text in PROBE]), 1)
     return encoder
 

@@ -25,11 +25,7 @@ def reading(place: object) -> Iterator[None]:
 
 
 def read(path: Path) -> Any:
-    """Return the content of a JSON file, or an empty mapping if there is no file.
-
-    Raises:
-        InputError: it is not JSON in UTF-8, or of another type than the file has.
-    """
+    """Return the content of a JSON file, empty without one; raise InputError if it has another form."""
     try:
         values = json.loads(path.read_bytes()) if path.is_file() else {}
         json.dumps(values, ensure_ascii=False).encode()  # refuses lone surrogates
@@ -55,17 +51,13 @@ STATIC = "StaticEmbedding"
 """Class of a module that averages an embedding of each token."""
 
 _LOADED = (".json", ".txt", ".model", ".safetensors", ".bin")
-_WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
+WITHOUT_WEIGHTS = ("Pooling", "Normalize", "Dropout", "MultiVectorMask")
 _ALIASES = {"pylate.models.Dense.Dense": "sentence_transformers.base.modules.dense.Dense"}
 """Classes of other packages that sentence-transformers replaces by its own in multi-vector encoders."""
 
 
 def modules(folder: Path) -> list[tuple[str, Path]]:
-    """Return the class, without its package, and the folder of each module; empty without ``modules.json``.
-
-    Raises:
-        InputError: a class is not of sentence-transformers, or the first one is not supported.
-    """
+    """Return class and folder of each module, none without ``modules.json``; raise InputError at unknown classes."""
     module_list = []
     for module in read(folder / MODULE_FILE):
         class_name = module.get("type", "")
@@ -96,11 +88,6 @@ def activation(class_name: object, folder: Path) -> None:
     """Check that an activation is a class of ``torch.nn``: sentence-transformers silently replaces any other."""
     if class_name is not None and not str(class_name).startswith("torch.nn."):
         raise InputError(f"the activation of {folder} must be of torch.nn, got {class_name}", CODE)
-
-
-def weighted_modules(folder: Path) -> list[Path]:
-    """Return the folders of modules with weights, without that of the first one."""
-    return [module_folder for kind, module_folder in modules(folder)[1:] if kind not in _WITHOUT_WEIGHTS]
 
 
 def module_files(folder: Path) -> list[Path]:

@@ -6,7 +6,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,7 +90,6 @@ class ShardWriter:
     ) -> None:
         self._out, self._texts, self._load, self._storage = out, texts, load, storage
         self._part_papers = PART_PAPERS["cuda" if device.startswith("cuda") else "cpu"]
-        self._seconds = dict.fromkeys(("tokenise", "wait_for_tokens", "compute", "write"), 0.0)
         self._totals: Counter[str] = Counter()
         self._started = time.monotonic()
 
@@ -103,7 +101,7 @@ class ShardWriter:
             title: label of the progress bar, such as ``embed scincl``.
 
         Returns:
-            Provenance: the encoder's description, rates, seconds of each step; empty if nothing was computed.
+            Provenance: the encoder's description and rates; empty if nothing was computed.
 
         Raises:
             StageError: a vector is not finite, or too large for the storage type.
@@ -125,8 +123,7 @@ class ShardWriter:
                 for part in shard_parts:
                     if encoder is not None and not part.path.is_file():
                         self._compute(encoder, part, next(tokenised), progress)
-                with self._timed("write"):
-                    self._join(shard, shard_parts)
+                self._join(shard, shard_parts)
         if encoder is None:
             return {}
         elapsed = self._elapsed()
@@ -135,23 +132,13 @@ class ShardWriter:
             "documents_per_second": round(self._totals["texts"] / elapsed, 2),
             "tokens_per_second": round(self._totals["tokens"] / elapsed, 1),
             "padding": round(padding_share(self._totals["tokens"], self._totals["padded"]), 4),
-            "seconds": {name: round(value, 2) for name, value in self._seconds.items()},
         }
 
     def _tokenised(self, encoder: Encoder | None, parts: Sequence[_Part]) -> Iterator[Any]:
         """Yield the tokens of each part; meanwhile a thread reads and tokenises the next parts."""
-        if encoder is None:
-            return
-
-        def prepare(part: _Part) -> Any:
-            with self._timed("tokenise"):
-                return encoder.prepare(self._texts(part.rows), self._texts.role)
-
-        waiting = parallel.in_order(prepare, parts, 1)
-        for _ in parts:
-            with self._timed("wait_for_tokens"):
-                tokens = next(waiting)
-            yield tokens
+        if encoder is not None:
+            prepare = encoder.prepare
+            yield from parallel.in_order(lambda part: prepare(self._texts(part.rows), self._texts.role), parts, 1)
 
     def _compute(self, encoder: Encoder, part: _Part, tokens: Any, progress: Progress) -> None:
         """Compute the vectors of one part and write them to its file."""
@@ -165,31 +152,27 @@ class ShardWriter:
                 progress.add(int(work[np.unique(batch.positions)].sum()), self._rates())
                 yield batch
 
-        with self._timed("compute"):
-            try:
-                positions, vectors = in_order(counted(), encoder.dimension)
-            except NotFiniteError as error:
-                row = int(part.rows[error.position])
-                raise StageError(
-                    f"the encoder gave NaN or infinity for row {row} (paper {self._texts.label(row)}) of shard "
-                    f"{part.shard}",
-                    "Compute in float32",
-                ) from error
+        try:
+            positions, vectors = in_order(counted(), encoder.dimension)
+        except NotFiniteError as error:
+            row = int(part.rows[error.position])
+            raise StageError(
+                f"the encoder gave NaN or infinity for row {row} (paper {self._texts.label(row)})",
+                "Compute in float32",
+            ) from error
         encoded = len(np.unique(positions))
         if encoded != len(part.rows):
             raise StageError(f"the encoder gave vectors for {encoded} of {len(part.rows)} texts")
-        with self._timed("write"):
-            batch = vectors_batch(part.rows[positions], vectors, counts=counts)
-            with files.disk_errors(part.path.parent), files.replacing(part.path) as temporary:
-                files.write_arrow(temporary, [batch], batch.schema)
+        batch = vectors_batch(part.rows[positions], vectors, counts=counts)
+        with files.disk_errors(part.path.parent), files.replacing(part.path) as temporary:
+            files.write_arrow(temporary, [batch], batch.schema)
 
     def _elapsed(self) -> float:
         return max(time.monotonic() - self._started, 1e-9)
 
     def _rates(self) -> str:
-        texts, tokens, elapsed = self._totals["texts"], self._totals["tokens"], self._elapsed()
-        rates = f"{texts:,} docs, {texts / elapsed:,.1f} docs/s"
-        return f"{rates}, {tokens / elapsed:,.0f} tokens/s" if tokens else rates
+        texts = self._totals["texts"]
+        return f"{texts:,} docs, {texts / self._elapsed():,.1f} docs/s"
 
     def _join(self, shard: int, parts: Sequence[_Part]) -> None:
         """Write a shard from its parts."""
@@ -200,9 +183,3 @@ class ShardWriter:
         write_shard(self._out, shard, owners, vectors, self._storage, embedded=embedded, **counts)
         for part in parts:
             part.path.unlink(missing_ok=True)
-
-    @contextmanager
-    def _timed(self, step: str) -> Iterator[None]:
-        started = time.monotonic()
-        yield
-        self._seconds[step] += time.monotonic() - started

@@ -43,11 +43,7 @@ Tokeniser = Callable[[Sequence[Text], Role], Tokens]
 
 
 class TextTokeniser:
-    """One string and one vector a text (a :class:`Tokeniser`), by a fast tokenizer.
-
-    Raises:
-        InputError: the tokenizer splits a control code, so the pooled position would hold another token.
-    """
+    """One string and one vector a text; raise InputError if a control code is no single token."""
 
     def __init__(self, model: Transformer, tokenizer: Any) -> None:
         self._model, self._tokenizer = model, tokenizer

@@ -298,11 +298,7 @@ class Static(nn.Module):  # type: ignore[misc]
 
 
 def open_modules(folder: Path, model: Transformer | Aspire) -> list[Any]:
-    """Return the modules of a model, in float32: those of the folder, or transformer, pooling, normalisation.
-
-    Raises:
-        InputError: a file is damaged or malformed, or weights are missing, left over, or too few for the tokenizer.
-    """
+    """Return the modules of a model, in float32; raise InputError if a file or the weights do not fit."""
     pooling, pals = getattr(model, "pooling", ""), getattr(model, "pals", "")
     options = {**OPTIONS, "dtype": torch.float32}
     if pooling == MODULES:
@@ -318,7 +314,6 @@ def open_modules(folder: Path, model: Transformer | Aspire) -> list[Any]:
             config_kwargs={**OPTIONS},
             modality_config={"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
             module_output_name="token_embeddings",
-            do_lower_case=getattr(model, "lower_case", False),
         )
         check_transformer(folder, transformer)
         choose_pals(transformer.model, pals)

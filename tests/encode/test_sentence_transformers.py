@@ -158,10 +158,8 @@ def test_every_setting_is_part_of_the_identity(described: Path, tmp_path: Path) 
         models.append(registry.resolve(str(changed)))
     assert len({model.revision for model in models}) == len({model.key for model in models}) == 5
     assert models[-1].max_length == 64
-    with pytest.raises(InputError, match=r"lower_case of .* must go with a pooling, got the modules"):
-        registry.resolve(f"{changed}:lower_case=true")
-    lowered: Any = registry.resolve(f"{changed}:lower_case=true,pooling=mean")
-    assert lowered.lower_case
+    with pytest.raises(InputError, match=r"normalise of .* must go with a pooling, got the modules"):
+        registry.resolve(f"{changed}:normalise=true")
 
 
 @pytest.mark.parametrize(

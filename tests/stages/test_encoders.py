@@ -120,7 +120,6 @@ def test_shards_are_divided_between_processes(tmp_path: Path, folder: Path, monk
         outputs.append(manifest.outputs)
         assert manifest.provenance.get("processes", 1) == len(devices)
         assert manifest.provenance["tokens_per_second"] > 0
-        assert set(manifest.provenance["seconds"]) == {"tokenise", "wait_for_tokens", "compute", "write"}
     assert outputs[0] == outputs[1]
 
 

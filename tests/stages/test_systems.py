@@ -143,7 +143,7 @@ def test_options_end_where_a_label_begins(tmp_path: Path, monkeypatch: pytest.Mo
         ("{}/one,{}/other/one", "the name one must be of one system, got several. Label them"),
         ("rerank(bm25,lsa)", "must name a system, a reranker and a number"),
         ("rerank(bm25,cross:{}/cross,0)", "must rerank a whole number of entries, got '0'"),
-        ("rerank(bm25,cross:nowhere,10)", "cross:nowhere must name a model of the hub or a folder"),
+        ("rerank(bm25,cross:nowhere,10)", "no model folder 'cross:nowhere'"),
         ("rerank(bm25,cross:{}/cross:distance=l2,10)", "has no setting 'distance'"),
         ("rerank(bm25,cross:{}/cross:dimension=9,10)", "has no setting 'dimension'"),
         ("cross:{}/cross", "has no vectors"),
