@@ -1,15 +1,10 @@
 """Today's encoders by construction: small random models of each architecture, saved in their authors' layout.
 
 Each entry gives, for each role, the vectors that sentence-transformers gives for its strings, alone and in a batch.
-
-    python -m tests.encode.test_architectures
-
-prints the largest differences as a table in Markdown.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sentence_transformers
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
@@ -126,12 +120,8 @@ def strings(name: str) -> dict[str, list[str]]:
     return {"paper": papers, "query_paper": [asking + text for text in papers], "query": [ad_hoc + q for q in QUERIES]}
 
 
-def differences(cache: Path, name: str) -> dict[str, dict[str, float]]:
-    """Return the largest difference of a component from sentence-transformers' vectors in float32.
-
-    They are by role; of texts ``alone``, of texts in ``batches`` from theirs alone and in batches, and of batches in
-    ``bfloat16`` from theirs in float32.
-    """
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_entry_gives_the_vectors_of_sentence_transformers(cache: Path, name: str) -> None:
     entry = names.entries()[name]
     folder = save(snapshot(cache, entry["hub"], commit_of(entry)), name)
     if name == "semcse":
@@ -141,7 +131,6 @@ def differences(cache: Path, name: str) -> dict[str, dict[str, float]]:
         peer = SentenceTransformer(str(folder), device="cpu")
     model, encoder = load(f"{name}:max_length=512")
     texts = {"paper": TEXTS, "query_paper": TEXTS, "query": [Text(query, "") for query in QUERIES]}
-    found = {}
     for role, fed in strings(name).items():
         apart = np.concatenate([peer.encode([one], prompt="") for one in fed])  # alone: without any padding
         together = peer.encode(fed, prompt="")
@@ -153,39 +142,6 @@ def differences(cache: Path, name: str) -> dict[str, dict[str, float]]:
         rounded = half.load(None, CPU).encode(texts[role], role)
         assert np.ptp(vectors, axis=0).max() > 0.01
         assert asked.identity == model.identity or np.abs(vectors - encoder.encode(TEXTS)).max() > 0.01
-        found[role] = {
-            "alone": np.abs(alone - apart).max(),
-            "batches": max(np.abs(vectors - apart).max(), np.abs(vectors - together).max()),
-            "bfloat16": np.abs(rounded - apart).max(),
-        }
-    return found
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_an_entry_gives_the_vectors_of_sentence_transformers(cache: Path, name: str) -> None:
-    for of_role in differences(cache, name).values():
-        assert max(of_role["alone"], of_role["batches"]) <= 1e-5
-        assert 1e-5 < of_role["bfloat16"] <= 0.05
-
-
-def table() -> str:
-    """Return the differences of every entry, with the versions of the libraries."""
-    roles = ("paper", "query_paper", "query")
-    lines = [
-        f"transformers {transformers.__version__}, sentence-transformers {sentence_transformers.__version__}\n",
-        f"| architecture | entry | pooling, padding | {' | '.join(roles)} | bfloat16 |",
-        "|---|---|---|" + "---:|" * (len(roles) + 1),
-    ]
-    for name, (configuration, _, pooling, _, _, side) in ARCHITECTURES.items():
-        with tempfile.TemporaryDirectory() as cache, pytest.MonkeyPatch.context() as patch:
-            patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", cache)
-            found = differences(Path(cache), name)
-        cells = [f"{found[role]['alone']:.2g}, {found[role]['batches']:.2g}" for role in roles]
-        cells.append(f"{max(of_role['bfloat16'] for of_role in found.values()):.3f}")
-        kind = type(configuration).__name__.removesuffix("Config")
-        lines.append(f"| {kind} | `{name}` | {pooling}, {side} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(table())  # noqa: T201
+        for ours_by, theirs in ((alone, apart), (vectors, apart), (vectors, together)):
+            np.testing.assert_allclose(ours_by, theirs, rtol=0, atol=1e-5)
+        assert 1e-5 < np.abs(rounded - apart).max() <= 0.05

@@ -38,9 +38,7 @@ TEXTS = [
     Text(words(600), sentences(9, 9)),
     Text(words(5), sentences(*[50] * 100)),
     Text("  \t ", " \n "),
-    Text("w5 😀", "👩‍🔬 w7. 😀 😀."),
-    Text("שלום", "عربي. مرحبا."),
-    Text("w1\0w2", "\0"),
+    Text("w5 😀\0", "👩‍🔬 w7. 😀 عربي. مرحبا."),
     *(Text(words(4, number), sentences(*range(3, 4 + number % 9))) for number in range(12)),
 ]
 
@@ -91,16 +89,12 @@ def test_queries_are_sentences_without_a_title(encoder: Encoder) -> None:
     [
         ("One. Two! Three?", ["One.", "Two!", "Three?"]),
         ("As in Fig. 3 of Smith et al. We saw it.", ["As in Fig. 3 of Smith et al. We saw it."]),
+        ("It is 3.5 times, e.g. Here. J. B. Smith agrees.", ["It is 3.5 times, e.g. Here.", "J. B. Smith agrees."]),
         (
-            "It is 3.5 times faster, e.g. Here. J. B. Smith agrees.",
-            ["It is 3.5 times faster, e.g. Here.", "J. B. Smith agrees."],
-        ),
-        (
-            'He said "so." Then (as we saw.) It ended...  5 remain.',
-            ['He said "so."', "Then (as we saw.)", "It ended...", "5 remain."],
+            'He said "so." Then (as is.) It ended...  5 remain.',
+            ['He said "so."', "Then (as is.)", "It ended...", "5 remain."],
         ),
         ("no end. lower case goes on", ["no end. lower case goes on"]),
-        ("", []),
         (" \n ", []),
         ("Größe. Über alles. Ünder.", ["Größe.", "Über alles.", "Ünder."]),
     ],

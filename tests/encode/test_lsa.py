@@ -62,6 +62,8 @@ def test_against_the_plain_computation(tmp_path: Path) -> None:
     expected = plain_weights(new, vocabulary, idf) @ matrix
     np.testing.assert_allclose(encoder.encode(new), expected, atol=1e-5)
     np.testing.assert_array_equal(encoder.encode(new, "query"), encoder.encode(new))
+    np.testing.assert_array_equal(vectors, np.concatenate([encoder.encode([text]) for text in texts]))
+    assert not encoder.encode([Text("", ""), Text("zzz", "!")]).any()
 
 
 def test_terms_are_runs_of_letters_and_digits_in_lower_case() -> None:
@@ -71,13 +73,6 @@ def test_terms_are_runs_of_letters_and_digits_in_lower_case() -> None:
     encoder = LsaEncoder(terms, np.ones(len(terms), np.float32), np.eye(len(terms), dtype=np.float32))
     weights = plain_weights(texts, terms, dict.fromkeys(terms, 1.0))
     np.testing.assert_allclose(encoder.encode(texts), weights, atol=1e-6)
-
-
-def test_vectors_do_not_depend_on_the_block_and_unknown_terms_give_zero(tmp_path: Path) -> None:
-    encoder = LsaEncoder.open(fitted(tmp_path, make_corpus(tmp_path, 20)))
-    texts = [Text(made_up_paper(number)["title"], made_up_paper(number)["abstract"]) for number in range(20)]
-    np.testing.assert_array_equal(encoder.encode(texts), np.concatenate([encoder.encode([text]) for text in texts]))
-    assert not encoder.encode([Text("", ""), Text("zzz", "!")]).any()
 
 
 def test_the_fit_is_reproducible_and_sampled_by_id(tmp_path: Path) -> None:
@@ -90,11 +85,8 @@ def test_the_fit_is_reproducible_and_sampled_by_id(tmp_path: Path) -> None:
     assert fits[0].manifest.counts["papers"] == 30
 
 
-def test_the_dimension_is_at_most_that_of_the_corpus(tmp_path: Path) -> None:
+def test_a_small_corpus_gives_fewer_components_and_needs_a_shared_term(tmp_path: Path) -> None:
     papers = [{"paper_id": str(number), "title": "the same title", "abstract": f"word{number}"} for number in range(2)]
     assert fitted(tmp_path, make_corpus(tmp_path, papers)).manifest.counts["dimension"] == 2
-
-
-def test_a_fit_needs_a_term_that_papers_share(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must have a term that two papers share, got none"):
         fitted(tmp_path, make_corpus(tmp_path, 1))

@@ -96,10 +96,7 @@ def both(*writes: Write) -> Write:
 FORMATS: dict[str, Write] = {
     "parquet": parquet(columns(), row_group_size=9),
     "parquet, fixed size": parquet(columns(kind=pa.list_(pa.float64(), DIMENSION), key="paper_id")),
-    "npy": npy(),
-    "npy, Fortran order": npy(np.asfortranarray(VECTORS)),
-    "npy, float64": npy(VECTORS.astype(np.float64)),
-    "jsonl": raw(lines()),
+    "npy, Fortran order": npy(np.asfortranarray(VECTORS.astype(np.float64))),
     "jsonl.gz, text": raw(gzip.compress(lines(text=True)), "x.jsonl.gz"),
     "folder": both(
         raw(lines(IDS[7:20], VECTORS[7:20]), "a.jsonl"),
@@ -127,13 +124,8 @@ def test_every_format_gives_the_same_vectors(
     assert rows == list(range(PAPERS))
     np.testing.assert_array_equal(vectors, VECTORS)
     repeated = 2 if name == "folder" else 0
-    assert segment.manifest.counts == {
-        "vectors_read": PAPERS + repeated,
-        "of_unknown_papers": 0,
-        "repeated": repeated,
-        "embedded": PAPERS,
-        "without_vector": 0,
-    }
+    counts = {"vectors_read": PAPERS + repeated, "of_unknown_papers": 0, "repeated": repeated}
+    assert segment.manifest.counts == {**counts, "embedded": PAPERS, "without_vector": 0}
 
 
 def test_papers_come_in_any_order_from_several_processes(tmp_path: Path, place: Path) -> None:
@@ -151,14 +143,8 @@ def test_papers_come_in_any_order_from_several_processes(tmp_path: Path, place: 
 
 def test_a_killed_import_continues(tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FORMATS["folder"](place)
-    whole = imported_from(tmp_path / "whole", place)
-    write, read = imported.write_shard, precomputed.read
+    whole, read = imported_from(tmp_path / "whole", place), precomputed.read
     names: list[str] = []
-
-    def fails(out: Any, number: int, *rest: Any) -> None:
-        if number == 1:
-            raise KeyboardInterrupt
-        write(out, number, *rest)
 
     def counted(file: VectorFile, rows_of: precomputed.RowsOf) -> Any:
         names.append(file.path.name)
@@ -167,11 +153,8 @@ def test_a_killed_import_continues(tmp_path: Path, place: Path, monkeypatch: pyt
         return read(file, rows_of)
 
     monkeypatch.setattr(precomputed, "read", counted)
-    with monkeypatch.context() as patch:
-        patch.setattr(imported, "write_shard", fails)
-        for _ in range(2):
-            with pytest.raises(KeyboardInterrupt):
-                imported_from(tmp_path / "killed", place)
+    with pytest.raises(KeyboardInterrupt):
+        imported_from(tmp_path / "killed", place)
     again = imported_from(tmp_path / "killed", place)
     assert names == ["a.jsonl", "b.parquet", "b.parquet", "c.parquet"]
     assert again.manifest.outputs == whole.manifest.outputs
@@ -184,10 +167,8 @@ def test_identity_is_content(tmp_path: Path) -> None:
         npy(ids=ids)(tmp_path / folder)
     for path in (tmp_path / "renamed").iterdir():
         path.rename(path.with_name(path.name.replace("x.", "y.")))
-    plain, file, renamed, other = (
-        registry.resolve(f"vectors:{tmp_path}/{name}").identity
-        for name in ("plain", "plain/x.npy", "renamed", "reversed")
-    )
+    places = ("plain", "plain/x.npy", "renamed", "reversed")
+    plain, file, renamed, other = (registry.resolve(f"vectors:{tmp_path}/{name}").identity for name in places)
     assert plain == file == renamed != other
 
 
@@ -196,17 +177,15 @@ TWO_MODELS = [json.dumps({"corpusid": IDS[n], "vector": [1], "model": f"m{n}"}) 
 
 BAD: dict[str, tuple[Write, str]] = {
     "nothing": (both(), "holds no vectors"),
-    "NaN in npy": (npy(NAN), r"vector at .*x\.npy:4 must be finite float32 numbers, got nan"),
-    "NaN in parquet": (parquet(columns(vectors=NAN)), r"parquet:4 must"),
+    "NaN": (npy(NAN), r"vector at .*x\.npy:4 must be finite float32 numbers, got nan"),
     "lines of others": (raw(b'{"id": "00001", "vector": [1]}\n'), "corpusid at .*jsonl:1 must be an id of S2AG"),
     "uneven JSON": (raw(lines(IDS[:1], VECTORS[:1]) + lines(IDS[1:2], [[1.0]])), "jsonl:2 must be 6 components"),
     "uneven files": (both(npy(), raw(lines(IDS[:1], [[1.0]]))), r"must have \d components as .*, got \d"),
-    "null component": (parquet(columns(IDS[:2], [[1.0] * 6, [None] * 6])), "parquet:2 must be finite numbers"),
+    "null component": (parquet(columns(IDS[:2], [[1.0] * 6, [None] * 6])), "parquet:2 must be finite .*, got nan"),
+    "null vector": (parquet(columns(IDS[:2], [[1.0] * 6, None])), "must have an id and a vector in every row"),
     "text vectors": (parquet(columns(IDS[:1], [["a"]], pa.list_(pa.string()))), "must be lists of numbers"),
     "no id column": (parquet(columns(key="name")), "must have id or .*got vector"),
-    "no ids": (lambda place: np.save(place / "x.npy", VECTORS), r"must have its ids in x\.ids\.txt"),
     "too few ids": (npy(ids=IDS[:-1]), "as many ids as vectors, got 39 and 40"),
-    "an empty id": (npy(ids=[*IDS[:3], "", *IDS[4:]]), r"ids\.txt:4 must be an id"),
     "cut npy": (both(npy(), lambda place: os.truncate(place / "x.npy", 1_000)), "an array of numbers of NumPy"),
     "not parquet": (raw(b"PAR1 something else", "x.parquet"), "cannot be read"),
     "two vectors": (
@@ -247,7 +226,6 @@ def test_names_and_options(named: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("{}:distance=cosin", "Did you mean 'cosine'"),
         ("{}:missing=ignore", "missing must be error or skip, got 'ignore'"),
         ("{}/none.npy", "nothing there"),
         ("{}/x.ids.txt", "the ending '.txt'"),
@@ -336,7 +314,6 @@ def test_the_sample_of_s2ag_is_read_with_every_value(tmp_path: Path) -> None:
     rows, vectors = stored(segment)
     ids = Corpus(corpus).ids(np.array(rows))
     assert sorted(ids) == sorted(expected)
-    np.testing.assert_array_equal(vectors, np.array([expected[paper] for paper in ids]).astype(np.float32))
     assert vectors.astype(np.float64).tolist() == [expected[paper] for paper in ids], "the sample's numbers are float32"
     assert segment.manifest.provenance["recorded_model"] == "specter@v0.1.1"
     assert segment.manifest.provenance["distance"] == "l2"

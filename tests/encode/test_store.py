@@ -69,15 +69,9 @@ def test_several_vectors_a_paper(tmp_path: Path) -> None:
     assert [block.rows.tolist() for block in store.blocks(np.array([1, 3, 12]), 2)] == [[1, 1, 1, 3], [12, 12]]
 
 
-def test_an_empty_store(tmp_path: Path) -> None:
-    store = VectorStore.open(tmp_path / "store")
-    assert store.missing(np.arange(3)).tolist() == [0, 1, 2]
-    assert not store.missing(np.array([], np.uint32)).size
+def test_absent_vectors_and_mixed_dimensions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="3 of 3 papers have no vector"):
-        next(store.blocks(np.arange(3), 2))
-
-
-def test_mixed_dimensions_are_refused(tmp_path: Path) -> None:
+        next(VectorStore.open(tmp_path / "store").blocks(np.arange(3), 2))
     write_segment(tmp_path, "a", {1: [[1, 1]]})
     write_segment(tmp_path, "b", {2: [[2, 1, 1]]})
     with pytest.raises(CorruptError, match="vectors of 2 and 3 components"):

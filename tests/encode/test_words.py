@@ -90,7 +90,6 @@ def test_sentences_are_encoded_one_by_one(folder: Path) -> None:
     np.testing.assert_allclose(query, vectors[:3], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sentences:encoder=lsa", "sentences:encoder=bm25"])
-def test_sentences_need_an_encoder_of_texts(name: str) -> None:
-    with pytest.raises(InputError, match="encoder of|there is no model"):
-        registry.resolve(name)
+def test_sentences_need_an_encoder_of_texts() -> None:
+    with pytest.raises(InputError, match="encoder of"):
+        registry.resolve("sentences:encoder=lsa")

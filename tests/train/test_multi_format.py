@@ -78,10 +78,8 @@ def test_the_grid_is_trained_evaluated_and_shared(tmp_path: Path, folder: Path) 
     assert {row["system"] for row in tables["scirepeval-averages"]} >= {"tiny", "tiny-pals-all-1"}
     report = (tmp_path / "runs/reports/multi_format/averages.md").read_text()
     assert "tiny, Adapters + MTL CTRL" in report
-    assert "±" not in report
     formats = tomllib.loads((tmp_path / "runs/reports/multi_format/formats.toml").read_text())
     assert formats["tiny-pals-all-1"]["query"].endswith(":pals=[QRY]")
-    assert not [*tmp_path.glob("runs/*.toml")]
 
     made = trained(tmp_path)
     twice = mdcr_json(tmp_path, *words_of, *settings(seeds=[1, 2], architectures=["cls"], ablations=[]))["tables"]
@@ -99,10 +97,8 @@ def trained(root: Path) -> dict[Path, int]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"architectures": ["clss"]}, "architectures must be of cls"),
         ({"architectures": ["fusion"]}, "fusion must have adapters among the architectures"),
         ({"ablations": ["triplets"]}, "ablations must be of formats, got 'triplets'"),
-        ({"seeds": []}, "seeds must not be empty"),
         ({"ablations": ["search"]}, "tasks must have one of search, got none"),
     ],
 )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import datasets  # type: ignore[import-untyped]
-import numpy as np
 import pytest
 import torch
 from transformers import TrainerState
@@ -125,17 +124,13 @@ def test_a_run_goes_on_after_a_kill_and_ends_as_if_there_was_none(
         ({"base": "lsa"}, "not a transformer"),
         ({"triplets": ""}, "must have triplets or tasks"),
         ({"name": "a/b"}, "not a name for a model"),
-        ({"tasks": ("drsm",)}, "no training task 'drsm'"),
         ({"tasks": ("fos",), "input": "EMPTY"}, "no training files of task fos"),
-        ({"draw": {"untill": 2012}}, "no setting 'untill'. Did you mean 'until'"),
-        ({"triplets": "pairs"}, "no recipe of triplets 'pairs'"),
+        ({"triplets": "scincl"}, "no recipe of triplets 'scincl'"),
         ({"micro_batch": 4096}, "at least micro_batch = 4096 examples"),
         ({"validation": {**POOL, "field": "Physics,Art"}}, "must be one, got 2"),
         ({"base": "BROKEN"}, "cannot be loaded"),
         ({"max_length": 4096}, r"max_length must be at most the 64 of .*tiny, got 4096"),
         *(({"learning_rate": value}, "learning_rate must be") for value in (0.0, math.nan, 1e5)),
-        ({"scale": math.inf}, "scale must be"),
-        ({"warmup": -1}, "warmup must be"),
     ],
 )
 def test_a_wrong_recipe_is_refused_in_a_line(root: Path, tmp_path: Path, changes: dict[str, Any], said: str) -> None:
@@ -187,14 +182,12 @@ def test_published_samples_are_training_sets_of_their_formats(tmp_path: Path) ->
     assert 0 <= mesh["label"] < made["mesh"].outputs
     assert len(fos["label"]) == made["fos"].outputs
     assert sum(fos["label"]) >= 1
-    assert set(np.unique(fos["label"])) == {0, 1}
     search, authors = made["search"].data[0], made["same_author"].data
     assert search["query"].startswith("[QRY] ")
     assert "[SEP]" not in search["query"]
     assert search["positive"].startswith("[PRX] ")
     assert len(authors) == 40 * 5
     assert len({(row["query"], row["positive"]) for row in authors}) > 40
-    assert len(made["cite_prediction"].data) == 200
 
 
 def test_the_first_step_has_a_rate_and_the_schedules_are_those_of_the_paper_and_its_code() -> None:

@@ -145,17 +145,12 @@ def _task(world: tuple[Runner, Artifact]) -> object:
     return triplets_task(world[1], queries_task(world[0].root, world[1], draw), "specter", draw)
 
 
-def test_queries_may_be_of_a_field(world: tuple[Runner, Artifact]) -> None:
-    rows, _, _ = drawn(world, field="Art")
-    masks = Corpus(world[1]).attributes["fields"]
-    art = draws.FIELD_BIT["Art"]
-    assert {int(masks[row["query"]]) >> art & 1 for row in rows} == {1}
-
-
-def test_papers_of_exclusion_lists_are_in_no_triplet(world: tuple[Runner, Artifact], tmp_path: Path) -> None:
+def test_queries_of_a_field_and_lists_of_excluded_papers(world: tuple[Runner, Artifact], tmp_path: Path) -> None:
     listed = [f"{number:05d}" for number in range(40, 60)]
     (tmp_path / "ids.txt").write_text("\n".join([*listed, "unknown"]))
-    rows, _, queries = drawn(world, exclude=(tmp_path / "ids.txt",))
+    rows, _, queries = drawn(world, exclude=(tmp_path / "ids.txt",), field="Art")
+    masks, art = Corpus(world[1]).attributes["fields"], draws.FIELD_BIT["Art"]
+    assert {int(masks[row["query"]]) >> art & 1 for row in rows} == {1}
     papers = {row[name] for row in rows for name in ("query", "positive", "negative")}
     excluded = Corpus(world[1]).rows_of(listed)
     assert papers
