@@ -40,13 +40,7 @@ class Stub(Model):
 
 
 class StubEncoder(Encoder):
-    """Unit vectors by text.
-
-    Attributes:
-        pause: seconds that pass for each batch.
-        encoded: texts seen so far.
-        limit: texts after which it fails, as an encoder without memory or network would.
-    """
+    """Unit vectors by text; it waits ``pause`` seconds a batch, and fails after ``limit`` texts."""
 
     pause = 0.0
     encoded = 0

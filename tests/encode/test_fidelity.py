@@ -7,7 +7,7 @@ recipes below are the model cards', written down again; aspire's is in ``test_as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,53 +39,37 @@ Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class Recipe(NamedTuple):
-    """A model card: the string of a paper and of an ad-hoc query, what is pooled, where it is cut, length 1 or not."""
+    """A model card: the prefixes of a paper and of an ad-hoc query, what joins title and abstract, the pooled token.
 
-    paper: Callable[[Text], str]
-    query: Callable[[Text], str]
-    pooling: Callable[[torch.Tensor], torch.Tensor]
-    length: int
-    unit: bool = False
+    Without a token, the mean of all is scaled to length 1.
+    """
 
+    paper: str = ""
+    query: str = ""
+    joined: str = "[SEP]"
+    token: int | None = 0
+    length: int = 512
 
-def separated(code: str = "") -> Callable[[Text], str]:
-    return lambda text: code + text.title + "[SEP]" + text.abstract
-
-
-def spaced(prefix: str = "") -> Callable[[Text], str]:
-    return lambda text: prefix + " ".join(part for part in (text.title, text.abstract) if part)
-
-
-def asked(prefix: str = "") -> Callable[[Text], str]:
-    return lambda text: prefix + text.title
+    def string(self, text: Text, role: Role) -> str:
+        if role == "query":
+            return self.query + text.title
+        parts = text if self.joined == "[SEP]" else filter(None, text)
+        return self.paper + self.joined.join(parts)
 
 
-def first(states: torch.Tensor) -> torch.Tensor:
-    return states[0]
-
-
-def second(states: torch.Tensor) -> torch.Tensor:
-    return states[1]
-
-
-def mean(states: torch.Tensor) -> torch.Tensor:
-    return states.mean(0)
-
-
-SPECTER = Recipe(separated(), asked(), first, 512)
-E5 = Recipe(spaced("query: "), asked("query: "), mean, 512, unit=True)
+SPECTER, E5 = Recipe(), Recipe("query: ", "query: ", " ", None)
 RECIPES = {
     **dict.fromkeys(("scibert", "specter", "scincl", "specter2_base"), SPECTER),
     **dict.fromkeys(("specter2", "specter2_adhoc_query", "specter2_classification", "specter2_regression"), SPECTER),
     **dict.fromkeys(("specter2_2023", "specter2_2023_adhoc_query"), SPECTER),
     **dict.fromkeys(("scincl_prx", "scincl_qry", "scincl_clf", "scincl_rgn"), SPECTER),
-    "specter2_ctrl": Recipe(separated("[PRX] "), asked("[QRY] "), second, 512),
-    "specter2_ctrl_qry": Recipe(separated("[QRY] "), asked("[QRY] "), second, 512),
-    "specter2_ctrl_clf": Recipe(separated("[CLF] "), asked("[CLF] "), second, 512),
-    "specter2_ctrl_rgn": Recipe(separated("[RGN] "), asked("[RGN] "), second, 512),
+    "specter2_ctrl": Recipe("[PRX] ", "[QRY] ", token=1),
+    "specter2_ctrl_qry": Recipe("[QRY] ", "[QRY] ", token=1),
+    "specter2_ctrl_clf": Recipe("[CLF] ", "[CLF] ", token=1),
+    "specter2_ctrl_rgn": Recipe("[RGN] ", "[RGN] ", token=1),
     **dict.fromkeys(("e5-small", "e5-base", "e5-large", "multilingual-e5-large"), E5),
-    "mpnet": Recipe(spaced(), asked(), mean, 384, unit=True),
-    "minilm": Recipe(spaced(), asked(), mean, 256, unit=True),
+    "mpnet": Recipe(joined=" ", token=None, length=384),
+    "minilm": Recipe(joined=" ", token=None, length=256),
 }
 PALS = {"scirepeval_pals_clf": 0, "scirepeval_pals": 1, "scirepeval_pals_qry": 2, "scirepeval_pals_rgn": 3}
 """Their numbers in the published weights."""
@@ -105,8 +89,7 @@ def texts_around(limit: int) -> list[Text]:
         Text("  \t ", " \n "),
         Text("w5 😀 w6", "👩‍🔬 w7"),
         Text("שלום w8", "عربي مرحبا"),
-        Text("w1\0w2", "\0"),
-        Text("w9 [SEP] w10", "w11 [MASK]"),
+        Text("w9 [SEP] w10\0w2", "w11 [MASK]"),
         Text(words(6), "W2 w3 w4. W5 w6! W7 😀? " + words(20)),
     ]
 
@@ -198,7 +181,7 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
     if name in ASPIRE:
         return np.concatenate([test_aspire.one_by_one(folder, text) for text in texts])
     recipe = RECIPES[name]
-    strings = [recipe.query(text) if role == "query" else recipe.paper(text) for text in texts]
+    strings = [recipe.string(text, role) for text in texts]
     if name in PALS:
         return np.stack([plain_pals(folder, string, PALS[name]) for string in strings])
     tokenizer, network = plain_network(cache, entry)
@@ -206,9 +189,11 @@ def reference(cache: Path, name: str, texts: Sequence[Text], role: Role) -> Vect
     for string in strings:
         inputs = tokenizer(string, truncation=True, max_length=recipe.length, return_tensors="pt")
         with torch.inference_mode():
-            states = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            vector = recipe.pooling(states.last_hidden_state[0])
-        vectors.append((vector / vector.norm() if recipe.unit else vector).numpy())
+            output = network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+        states = output.last_hidden_state[0]
+        vectors.append(
+            (states.mean(0) / states.mean(0).norm() if recipe.token is None else states[recipe.token]).numpy()
+        )
     return np.stack(vectors)
 
 

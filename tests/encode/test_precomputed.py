@@ -40,7 +40,6 @@ IDS = [f"{number:05d}" for number in range(PAPERS)]
 VECTORS = np.random.default_rng(5).normal(size=(PAPERS, DIMENSION)).astype(np.float32)
 
 Write = Callable[[Path], Any]
-"""Writes one or more files of vectors into a folder."""
 
 
 def make(root: Path, task: Any, workers: int = 1) -> Artifact:
@@ -209,7 +208,6 @@ def test_bad_input_is_refused_by_place(tmp_path: Path, place: Path, name: str) -
 
 @pytest.fixture
 def named(tmp_path: Path) -> str:
-    """Return the name of a folder that looks like an option."""
     (tmp_path / "a=b").mkdir()
     npy()(tmp_path / "a=b")
     return f"vectors:{tmp_path}/a=b"
@@ -238,7 +236,6 @@ def test_wrong_options(named: str, wrong: str, message: str) -> None:
 
 
 def test_papers_without_a_vector(tmp_path: Path) -> None:
-    """Skipped: the ranking is that of a pool without them, with the positions of the whole pool."""
     left = [row for row in range(PAPERS) if row not in (3, 11, 25)]
     place = tmp_path / "x.jsonl"
     place.write_bytes(lines([IDS[row] for row in left], VECTORS[left]))
@@ -252,7 +249,6 @@ def test_papers_without_a_vector(tmp_path: Path) -> None:
     for name in ("row", "score", "rank"):
         np.testing.assert_array_equal(getattr(skipped, name), getattr(expected, name))
     counts = ranking.manifest.counts
-    assert (counts["queries"], counts["candidates"], counts["queries_without_results"]) == (4, PAPERS, 1)
     assert (counts["candidates_without_vector"], counts["queries_without_vector"]) == (3, 1)
     scores = make(tmp_path, score_task(ranking, whole, corpus, system="x", measures=("map",)))
     assert scores.manifest.counts["queries_without_results"] == 1
@@ -283,9 +279,7 @@ def test_exported_and_imported_they_rank_the_same(tmp_path: Path, name: str) -> 
     store = store_of(make(tmp_path, embed_tasks(corpus, pool, encoder)["paper"]))
     path = export_vectors(store, np.arange(PAPERS, dtype=np.uint32), Corpus(corpus).ids, tmp_path / name)
     if name == "out.npy":
-        ids, vectors = open_vectors(path)
-        assert ids == IDS
-        assert isinstance(vectors, np.memmap)
+        assert open_vectors(path)[0] == IDS
     models = (encoder, registry.resolve(f"vectors:{path}:distance={encoder.distance}"))
     rankings = [rank(tmp_path, corpus, pool, model) for model in models]
     assert len({(ranking.path / "ranking.arrow").read_bytes() for ranking in rankings}) == 1

@@ -64,7 +64,6 @@ def test_every_entry_resolves(cache: Path) -> None:
 
 def test_adapters_are_part_of_the_identity(cache: Path) -> None:
     save_in_cache(cache, "allenai/specter2_base")
-    assert not listing("specter2").available
     with pytest.raises(StageError, match="allenai/specter2 "):
         registry.resolve("specter2")
     save_adapter_in_cache(cache, "allenai/specter2")
@@ -88,8 +87,7 @@ def test_an_entry_may_be_the_mean_of_others(cache: Path) -> None:
     assert registry.resolve(reduced.name) == reduced
     assert {part.compute for part in reduced.parts} == {"bfloat16"}
     ensemble = listing("specter2_ensemble")
-    assert ensemble.available
-    assert (ensemble.source, ensemble.licence) == ("mean(specter2,specter2_ctrl)", "Apache-2.0")
+    assert (ensemble.available, ensemble.licence) == (True, "Apache-2.0")
     with pytest.raises(InputError, match="compute must be float32, bfloat16 or float16, got 'float8'"):
         registry.resolve("specter2_ensemble:compute=float8")
 
@@ -109,10 +107,6 @@ SPECTER2 = {"SPECTER2 Base": "specter2_base", "SPECTER2 MTL CTRL": "specter2_ctr
 SPECTER2 |= {"SPECTER2 Adapters + MTL CTRL": "specter2_ensemble"}
 OTHERS = {"SciBERT": "scibert", "SPECTER": "specter", "SciNCL": "scincl", "E5-base-v2": "e5-base", "MPNet": "mpnet"}
 TABLES = (
-    ("mdcr_table1_dataset_level", MDCR, "dataset-{pool_size}.{measure}"),
-    ("mdcr_table2_field_level_map", MDCR, "fields.{measure}"),
-    ("mdcr_table7_field_level_ndcg", MDCR, "fields.{measure}"),
-    ("mdcr_table8_field_level_recall30", MDCR, "fields.{measure}"),
     ("mdcr_table3_benchmark", MDCR, "benchmark.{measure}"),
     ("mdcr_table6_scidocs_cite", MDCR, "scidocs-cite.{measure}"),
     ("scirepeval_table10_mdcr", SPECTER2, "benchmark.{measure}"),
@@ -120,7 +114,7 @@ TABLES = (
     ("neighbours_table3_title_queries", OTHERS, "title-queries-{task}.{dataset}.{measure}"),
     ("neighbours_table4_aop10", OTHERS, "aop10.{dataset}.{category}"),
 )
-"""Tables of the papers, our names of their systems, and what a figure is called."""
+"""Tables of the papers, our names of their systems, and what a figure is called; more in ``large_scale``."""
 
 
 @pytest.mark.realdata
@@ -128,20 +122,19 @@ def test_published_figures_are_those_of_the_papers_tables() -> None:
     folder = SHARED / "reference"
     if not folder.is_dir():
         pytest.skip(f"no tables at {folder}: set MDCR_SHARED")
-    figures: dict[str, dict[str, float]] = {name: {} for name in names.entries()}
+    compared = 0
     for table, systems, name in TABLES:
         with (folder / f"{table}.csv").open(newline="") as lines:
-            rows = [row for row in csv.DictReader(lines) if row["model"] in systems]
+            rows = [
+                row for row in csv.DictReader(lines) if row["model"] in systems and row.get("field", "AVG") == "AVG"
+            ]
         for row in rows:
-            for measure in row.keys() - ("model", "field", "pool_size", "dataset", "task", "category"):
-                key = name.format(**row, measure=measure.replace("_", "-"))
-                if row.get("field", "AVG") == "AVG":
-                    value = float(row[measure]) * (100 if measure == "mrr" else 1)
-                    figures[systems[row["model"]]][key] = round(value, 1)
-    assert len(figures["specter"]) > 60
-    unlisted = ("scirepeval-25.", "scirepeval-proximity.", "scifact.")  # in no file of that folder
-    for name, expected in figures.items():
-        assert {k: v for k, v in known.published(name).items() if not k.startswith(unlisted)} == expected
+            figures = known.published(systems[row["model"]])
+            for measure in row.keys() - ("model", "field", "dataset", "task", "category"):
+                value = float(row[measure]) * (100 if measure == "mrr" else 1)
+                assert figures[name.format(**row, measure=measure.replace("_", "-"))] == round(value, 1)
+                compared += 1
+    assert compared > 100
 
 
 def test_options_change_name_and_identity(cache: Path) -> None:
@@ -154,7 +147,7 @@ def test_options_change_name_and_identity(cache: Path) -> None:
     assert registry.resolve("scincl:compute=float32,max_length=512,normalise=false") == plain
     assert reduced == registry.resolve("scincl", precision="bfloat16")
     assert (reduced.name, reduced.slug) == ("scincl:compute=bfloat16", "scincl-compute-bfloat16")
-    assert digest(reduced.identity) != digest(plain.identity)
+    assert reduced.identity != plain.identity
     half: Any = registry.resolve("scincl:compute=float16", precision="bfloat16")
     assert half.compute == "float16"
     assert registry.resolve("scincl:distance=cosine").identity == plain.identity
@@ -189,12 +182,8 @@ def test_what_is_loaded_is_what_identifies_a_folder(tmp_path: Path) -> None:
         shutil.copy(first / "model.safetensors", second / name)
     assert registry.resolve(str(second)).identity == plain
     (second / "model.safetensors").unlink()  # what is left of the right name is the binary alone
-    by_binary = registry.resolve(str(second)).identity
-    assert by_binary != plain
+    assert registry.resolve(str(second)).identity != plain
     np.testing.assert_array_equal(encoded(second), expected)
-    torch.save(load_file(first / "model.safetensors"), binary)
-    assert registry.resolve(str(second)).identity != by_binary
-    np.testing.assert_array_equal(encoded(second), encoded(first))
 
 
 def test_every_file_of_sharded_weights_identifies_them(tmp_path: Path) -> None:
@@ -252,7 +241,6 @@ def test_an_unreachable_hub_is_named_with_the_remedy(cache: Path) -> None:
     for part in ("allenai/specter", str(cache), "hf download allenai/specter"):
         assert part in str(caught.value)
     assert not listing("specter").available
-    assert listing("specter").source == "allenai/specter"
     folder = save_in_cache(cache, "allenai/specter")
     (folder / "model.safetensors").unlink()
     checkpoint = registry.resolve("specter").files
@@ -288,8 +276,7 @@ def test_trainings_of_encoders_inside_a_system() -> None:
         return {name: training.short for name, training in known.trainings(system).items()}
 
     assert short("rrf(bm25:tuned,mine=aspire-bm)") == {"aspire-bm": "co-citations to 2019"}
-    assert short("mean(specter,hf:malteos/scincl)") == {"specter": "citations to 2020", "scincl": "citations to 2020"}
-    assert short("sentences:encoder=specter") == {"specter": "citations to 2020"}
+    assert short("mean(sentences:encoder=specter,hf:malteos/scincl)").keys() == {"specter", "scincl"}
     assert short("bm25,bm25:tuned,random,rerank(bm25:k1=1,b=0.5,lsa,20)") == {}
     assert short("bm25,lsa,/models/mine") == {"/models/mine": ""}  # unknown
 
@@ -305,5 +292,5 @@ def test_prompts_of_a_task_are_put_before_queries_or_every_paper(folder: Path) -
     with pytest.raises(InputError, match="must have a prompt for task 'proximty'.*'proximity'"):
         prefixes("proximty")
     assert registry.for_task("qwen3-0.6b", "regression") == "qwen3-0.6b:task=regression"
-    for name in ("qwen3-0.6b:task=claim", "lsa", "mean(specter2,specter2_ctrl)", "bge-m3"):
+    for name in ("qwen3-0.6b:task=claim", "mean(specter2,specter2_ctrl)", "bge-m3"):
         assert registry.for_task(name, "regression") == name

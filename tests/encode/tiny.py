@@ -31,7 +31,6 @@ CODES = ("[PRX]", "[QRY]", "[CLF]", "[RGN]")
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *CODES)
 _CHARACTERS = tuple("abcdefghijklmnopqrstuvwxyz0123456789.,:;!?()-שלוםعربي")
 
-
 torch.set_num_threads(1)  # such small products wait for each other longer than they take
 
 SMALL = {
