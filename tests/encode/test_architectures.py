@@ -5,10 +5,10 @@ Each entry gives, for each role, the vectors that sentence-transformers gives fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -49,34 +49,35 @@ def ends(template: str) -> Callable[[Any], Any]:
 BERT, LAST = ends("<s> $A </s>"), ends("$A </s>")
 DENSE = (Dense(32, 64, bias=False, activation_function=torch.nn.Identity()),)
 DENSE += (Dense(64, 32, bias=False, activation_function=torch.nn.Identity()),)
-ARCHITECTURES: dict[str, tuple[Any, Any, str, tuple[Any, ...], dict[str, str], str]] = {
-    "qwen3-0.6b": (config("Qwen3", **DECODER), LAST, "lasttoken", (), {"query": "w1 w2 "}, "left"),
-    "e5-mistral": (config("Mistral", **DECODER), ends("<s> $A </s>"), "lasttoken", (), {}, "left"),
-    "embeddinggemma": (
-        config("Gemma3Text", **DECODER, use_bidirectional_attention=True, sliding_window=64),
-        BERT,
-        "mean",
-        DENSE,
-        {"query": "w3 ", "document": "w4 "},
-        "right",
-    ),
-    "gte-modernbert": (config("ModernBert", local_attention=16), BERT, "cls", (), {}, "right"),
-    "modernbert-embed": (config("ModernBert", local_attention=16), BERT, "mean", (), {}, "right"),
-    "bge-m3": (config("XLMRoberta", type_vocab_size=1), BERT, "cls", (), {}, "right"),
-    "arctic-embed-l": (config("XLMRoberta", type_vocab_size=1), BERT, "cls", (), {"query": "w7 "}, "right"),
-    "multilingual-e5-large": (config("XLMRoberta", type_vocab_size=1), BERT, "mean", (), {}, "right"),
-    "bge-large": (config("Bert"), BERT, "cls", (), {}, "right"),
-    "mpnet": (config("MPNet"), BERT, "mean", (), {}, "right"),
-    "semcse": (
-        config("DebertaV2", type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"]),
-        BERT,
-        "cls",
-        (),
-        {},
-        "right",
-    ),
+
+
+class Built(NamedTuple):
+    """Architecture, end marks, pooling, layers behind it, saved prompts, side of the padding."""
+
+    config: Any
+    marks: Any = BERT
+    pooling: str = "cls"
+    layers: tuple[Any, ...] = ()
+    prompts: Mapping[str, str] = {}
+    side: str = "right"
+
+
+GEMMA = config("Gemma3Text", **DECODER, use_bidirectional_attention=True, sliding_window=64)
+DEBERTA = config("DebertaV2", type_vocab_size=0, relative_attention=True, pos_att_type=["p2c", "c2p"])
+ROBERTA, MODERN = config("XLMRoberta", type_vocab_size=1), config("ModernBert", local_attention=16)
+ARCHITECTURES = {
+    "qwen3-0.6b": Built(config("Qwen3", **DECODER), LAST, "lasttoken", prompts={"query": "w1 w2 "}, side="left"),
+    "e5-mistral": Built(config("Mistral", **DECODER), BERT, "lasttoken", side="left"),
+    "embeddinggemma": Built(GEMMA, BERT, "mean", DENSE, {"query": "w3 ", "document": "w4 "}),
+    "gte-modernbert": Built(MODERN),
+    "modernbert-embed": Built(MODERN, BERT, "mean"),
+    "bge-m3": Built(ROBERTA),
+    "arctic-embed-l": Built(ROBERTA, prompts={"query": "w7 "}),
+    "multilingual-e5-large": Built(ROBERTA, BERT, "mean"),
+    "bge-large": Built(config("Bert")),
+    "mpnet": Built(config("MPNet"), BERT, "mean"),
+    "semcse": Built(DEBERTA),
 }
-"""Of each entry: architecture, end marks, pooling, layers behind it, saved prompts, side of the padding."""
 
 
 def save(folder: Path, name: str) -> Path:
