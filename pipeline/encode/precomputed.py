@@ -120,7 +120,7 @@ def read(file: VectorFile, rows_of: RowsOf) -> Iterator[FileBlock]:
     except CorruptError as error:
         raise CorruptError(error.what, _AGAIN) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptError(f"{file.path} or its ids cannot be read ({error})", _AGAIN) from error
+        raise CorruptError(f"{' or '.join(map(str, filter(None, file)))} cannot be read ({error})", _AGAIN) from error
 
 
 class _Line(msgspec.Struct, gc=False):

@@ -14,7 +14,7 @@ from pipeline.encode import registry
 from pipeline.encode.base import in_order
 from pipeline.encode.lsa import WordsEncoder, tfidf_similarities
 from pipeline.stages.embed import store_folder
-from tests.builders import made_up_paper, make_corpus
+from tests.builders import make_corpus
 from tests.encode.test_lsa import fitted, plain_terms, plain_weights
 from tests.encode.tiny import load
 
@@ -39,17 +39,6 @@ def test_word_vectors_are_weighted_sums(tmp_path: Path, weights: str) -> None:
         np.testing.assert_allclose(vector, expected, atol=1e-5)
     again = fitted(tmp_path / "again", make_corpus(tmp_path / "again", 50), name)
     assert again.manifest.outputs == fit.manifest.outputs
-
-
-def test_terms_of_one_paper_take_no_part(tmp_path: Path) -> None:
-    papers = [{**made_up_paper(row), "abstract": f"word{row % 3} word{row % 5} word1"} for row in range(20)]
-    rare = [{**paper, "abstract": f"{paper['abstract']} rare{row} word2"} for row, paper in enumerate(papers)]
-    plain = [{**paper, "abstract": f"{paper['abstract']} word2"} for paper in papers]
-    fits = []
-    for number, rows in enumerate((rare, plain)):
-        fit = fitted(tmp_path / str(number), make_corpus(tmp_path / str(number), rows), "word2vec:dimension=8")
-        fits.append((fit.arrow("terms.arrow"), fit.arrow("components.arrow")))
-    assert fits[0] == fits[1]
 
 
 def test_word_vectors_of_another_corpus(tmp_path: Path) -> None:
