@@ -25,6 +25,7 @@ _UNUSED = ("pooler.",)
 PROBE = (Text("A title", "An abstract with a word that no vocabulary has: \ue000."), Text("Long", "a word " * 300))
 """Texts that a loaded network is tried out on; the second is longer than most networks read."""
 
+FREE = "Free its memory or use another --device"
 _LONGEST = 300
 """Maximum characters of a library's message in ours."""
 

@@ -17,33 +17,30 @@ import numpy.typing as npt
 import sentence_transformers
 import torch
 
-from pipeline.core.errors import InputError
+from pipeline.core.errors import InputError, StageError
 from pipeline.core.resources import Resources
 from pipeline.encode import kinds
 from pipeline.encode.base import Encoded, Pair, in_order
-from pipeline.encode.network import PROBE, load_saved, loading, torch_device
+from pipeline.encode.network import FREE, PROBE, load_saved, loading, torch_device
 
 Scores = npt.NDArray[np.float32]
 
-_BATCH = 32
-"""Pairs that a GPU scores together."""
-
 _REMEDY = "Give one such as cross-encoder/ms-marco-MiniLM-L6-v2"
-
-_SCORED = 1_024
-"""Pairs whose token vectors are in memory together: at most a gigabyte at 512 tokens of 128 components."""
 
 
 class Reranker(ABC):
-    """A model of sentence-transformers on one device."""
+    """A model of sentence-transformers on one device, which scores ``block`` pairs at a time."""
+
+    block = 256
 
     def __init__(self, encoder: Any, model: Any, workers: int) -> None:
         self._encoder, self._model, self._workers = encoder, model, max(workers, 1)
 
     def describe(self) -> Mapping[str, Any]:
         """Return device, precision, bytes of the weights and threads."""
+        device = self._encoder.device
         return {
-            "device": str(self._encoder.device),
+            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
             "compute": self._model.compute,
             "weight_bytes": sum(weight.nbytes for weight in self._encoder.parameters()),
             "threads": self._workers,
@@ -51,8 +48,11 @@ class Reranker(ABC):
 
     def scores(self, pairs: Sequence[Pair]) -> Iterator[Encoded]:
         """Yield the scores of pairs batch by batch, as vectors of one component."""
-        for start in range(0, len(pairs), _SCORED):
-            scores = self.score(pairs[start : start + _SCORED])
+        for start in range(0, len(pairs), self.block):
+            try:
+                scores = self.score(pairs[start : start + self.block])
+            except torch.OutOfMemoryError as error:
+                raise StageError(f"pairs do not fit on {self._encoder.device}", FREE) from error
             yield Encoded(np.arange(start, start + len(scores)), scores[:, None], len(scores))
 
     @abstractmethod
@@ -63,13 +63,14 @@ class Reranker(ABC):
 class CrossEncoder(Reranker):
     """A cross-encoder with one label; :meth:`score` is its ``predict``.
 
-    On a CPU a thread scores one pair at a time on one core, so that no score depends on the number of threads.
+    On a CPU a thread scores one pair at a time on one core, so that no score depends on the number of threads; a GPU
+    scores 32 together.
     """
 
     def __init__(self, encoder: Any, model: kinds.Cross, workers: int) -> None:
         super().__init__(encoder, model, workers if encoder.device.type == "cpu" else 1)
         self._threads = ThreadPoolExecutor(self._workers, "rerank", torch.set_num_threads, (1,))
-        self._size = 1 if encoder.device.type == "cpu" else _BATCH
+        self._size = 1 if encoder.device.type == "cpu" else 32
         encoder[0].max_seq_length = model.max_length
         self._predict([Pair("", "")])  # sets up the tokenizer, which threads share
 
@@ -90,6 +91,8 @@ class CrossEncoder(Reranker):
 
 class MaxSim(Reranker):
     """A multi-vector encoder; :meth:`score` is its ``similarity_pairwise``."""
+
+    block = 1_024  # at most a gigabyte at 512 tokens of 128 components
 
     def score(self, pairs: Sequence[Pair]) -> Scores:
         """Return the scores; a text of several pairs is encoded once."""

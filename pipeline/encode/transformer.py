@@ -32,6 +32,7 @@ from pipeline.encode.base import Encoded, Encoder
 from pipeline.encode.kinds import Aspire, Transformer
 from pipeline.encode.model import MODULES, Role
 from pipeline.encode.network import (
+    FREE,
     OPTIONS,
     PROBE,
     check_transformer,
@@ -55,7 +56,6 @@ _ASPIRE_SPECIAL = 2
 """Special tokens around ASPIRE's text."""
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-_FREE = "Free its memory or use another --device"
 
 _Result = Callable[[], Encoded]
 """Function that waits for the vectors of a batch to arrive from the device."""
@@ -106,7 +106,7 @@ class TransformerEncoder(Encoder):
             modules[0].to(dtype=getattr(torch, model.compute))
             self._modules = nn.Sequential(*modules).to(device).eval()
         except torch.OutOfMemoryError as error:
-            raise StageError(f"the model does not fit on {device}", _FREE) from error
+            raise StageError(f"the model does not fit on {device}", FREE) from error
         self._batch_tokens = BATCH_TOKENS[device.type] if hasattr(network, "config") else _STATIC_TOKENS
         self._workers = workers if device.type == "cpu" else 1
         self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
@@ -157,7 +157,7 @@ class TransformerEncoder(Encoder):
                 yield result()
                 continue
             if batch.rows == 1:
-                raise StageError(f"one text of {batch.width} tokens does not fit on {self._device}", _FREE)
+                raise StageError(f"one text of {batch.width} tokens does not fit on {self._device}", FREE)
             torch.cuda.empty_cache()
             self._batch_tokens = min(self._batch_tokens, max(batch.width, batch.rows * batch.width // 2))
             say(f"out of memory on {self._device}: going on with batches of {self._batch_tokens:,} tokens")

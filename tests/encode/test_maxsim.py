@@ -77,7 +77,7 @@ def test_scores_are_those_of_sentence_transformers(
     assert {len(query) for query in vectors[0]} == {16}  # expanded
     expected = peer.similarity(*vectors).diagonal().numpy()
     assert expected.std() > 0.1
-    monkeypatch.setattr(reranker, "_SCORED", 7)
+    monkeypatch.setattr(reranker.MaxSim, "block", 7)
     np.testing.assert_allclose(scores(f"maxsim:{folder}"), expected, atol=1e-5)
     rounded = scores(f"maxsim:{folder}", "bfloat16")
     assert 1e-4 < np.abs(rounded - expected).max() < 0.5
