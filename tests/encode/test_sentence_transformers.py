@@ -200,6 +200,7 @@ def test_a_peft_adapter_is_read_over_its_base(tmp_path: Path, configured: bool) 
         shutil.copy(base / "model.safetensors", folder)
         with pytest.raises(InputError, match="a PEFT adapter beside model.safetensors"):
             registry.resolve(str(folder))
+        (folder / "model.safetensors").unlink()
     shutil.rmtree(base)
     with pytest.raises(MdcrError, match="base"):
         registry.resolve(str(folder))
