@@ -15,15 +15,11 @@ import venv
 from functools import cache
 from glob import glob
 from pathlib import Path
-from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from docs import figures
-from pipeline.scores.compare import DIFFERENCES
-from pipeline.scores.frames import SCORES_SCHEMA
-from pipeline.scores.summary import SUMMARY
 from pipeline.studies.base import STUDIES
 from tests.cli.run import elsewhere, flags, mdcr, mdcr_json, one_line_error
 from tests.cli.test_make import make
@@ -35,7 +31,9 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TUTORIALS = [f"tutorials/{page}" for page in ("encoder", "corpus", "paper")]
 HOW_TO = ["clusters", "interchange", "audit", "leaderboard", "judging", "encoders", "shared-task", "study", "papers"]
-PAGES = [ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, "mdcr", "neighbours", "experiments")]
+PAGES = [
+    ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, "mdcr", "neighbours", "experiments", "python")
+]
 """Pages that are followed, each from top to bottom."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -214,28 +212,13 @@ def shell(line: str) -> str:
     return ""
 
 
-FRESH = ("index", "audit", "judging", "shared-task")
+FRESH = ("index", "audit", "judging", "shared-task", "python")
 """Pages whose figures are of a workspace without the tunings and pools of studies."""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_works_as_written(page: Path, studied: Path, tmp_path: Path) -> None:
     follow(page, shutil.copytree(studied.with_name("fresh"), tmp_path / "demo") if page.stem in FRESH else studied)
-
-
-def test_frames_of_the_page_of_python_have_the_columns_of_the_reference(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    ((*_, code),) = BLOCK.findall((ROOT / "docs/python.md").read_text())
-    names: dict[str, Any] = {}
-    exec(code, names)  # noqa: S102
-    columns = {"scores": SCORES_SCHEMA, "summary": SUMMARY, "differences": DIFFERENCES}
-    for name, schema in columns.items():
-        assert len(names[name]) > 0, name
-        assert sorted(names[name].columns) == sorted(schema), name
-    assert names["vectors"].shape == (len(names["ids"]), names["vectors"].shape[1])
-    assert names["figure"]._repr_png_().startswith(b"\x89PNG")
 
 
 @pytest.mark.slurm
