@@ -18,6 +18,9 @@ from pipeline.core.config import digest
 from pipeline.core.door import checked
 from pipeline.core.errors import InputError, MdcrError
 from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.scores.compare import DIFFERENCES
+from pipeline.scores.frames import SCORES_SCHEMA
+from pipeline.scores.summary import SUMMARY
 from tests.cli.conftest import own, root, tiny
 from tests.cli.run import flags, mdcr_json
 from tests.scores.cases import made_up
@@ -138,6 +141,13 @@ def test_two_systems_are_compared(workspace: mdcr.Workspace, pool: PoolView) -> 
     assert difference["low"] <= difference["difference"] <= difference["high"]
     (table,) = mdcr.tables(frame, ["map"])
     assert f"{100 * means['lsa']:.1f}" in str(table)
+
+
+def test_frames_have_the_columns_of_the_reference(workspace: mdcr.Workspace, pool: PoolView) -> None:
+    scores = workspace.evaluate(pool, ["bm25", "lsa"])
+    assert scores.schema.keys() == SCORES_SCHEMA.keys()
+    assert mdcr.summarise(scores).schema.keys() == SUMMARY.keys()
+    assert mdcr.compare(scores, "bm25", "lsa").schema.keys() == DIFFERENCES.keys()
 
 
 def test_plots_show_the_means(workspace: mdcr.Workspace) -> None:

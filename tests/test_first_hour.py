@@ -31,9 +31,8 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 TUTORIALS = [f"tutorials/{page}" for page in ("encoder", "corpus", "paper")]
 HOW_TO = ["clusters", "interchange", "audit", "leaderboard", "judging", "encoders", "shared-task", "study", "papers"]
-PAGES = [
-    ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, "mdcr", "neighbours", "experiments", "python")
-]
+STUDIED = ["mdcr", "neighbours", "experiments", "python"]
+PAGES = [ROOT / f"docs/{page}.md" for page in ("index", *TUTORIALS, *HOW_TO, *STUDIED)]
 """Pages that are followed, each from top to bottom."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
