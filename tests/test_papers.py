@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from pipeline.studies.scirepeval.steps import multi_format
 
 from pipeline.cli.papers import Paper, listed
 from pipeline.cli.parsers import read
 from pipeline.cli.study import read_chosen
 from pipeline.encode import names
+from pipeline.studies.scirepeval.study import multi_format
 from tests.cli.run import mdcr
 from tests.test_docs import COMMANDS
 
