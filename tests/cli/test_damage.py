@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.artifact import published
-from pipeline.core.manifest import MANIFEST
-from pipeline.core.workspace import POOLS, RANKINGS, SCORES
+from pipeline.core.workspace import POOLS, RANKINGS
 from pipeline.retrieve import exact
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 from tests.stages.making import flip
@@ -48,27 +47,6 @@ def test_a_damaged_name_file_is_one_line(own: Path, text: bytes) -> None:
     (name,) = (own / "corpora").glob("*.name")
     name.write_bytes(text)
     assert f"{name} names no corpus of this workspace" in one_line_error(mdcr(own, "pool"))
-
-
-def manifests(root: Path) -> set[Path]:
-    return {made.path / MANIFEST for folder in (POOLS, RANKINGS, SCORES) for made in published(root / folder)}
-
-
-@pytest.mark.slow
-def test_damaged_manifests_of_a_chain_are_repaired_and_others_stop_nothing(own: Path) -> None:
-    value = mdcr_json(own, *EVAL)["rows"][0]["value"]
-    other = [*EVAL, "--seed", "3"]
-    mdcr_json(own, *other)
-    needed = manifests(own)
-    mdcr_json(own, *EVAL, "--seed", "4")
-    for path in manifests(own) - needed:
-        path.write_bytes(b"\xff")
-    assert mdcr_json(own, *EVAL)["rows"][0]["value"] == value
-    for path in needed:
-        path.write_bytes(b"\xff")
-    assert "--repair" in one_line_error(mdcr(own, *EVAL))
-    assert mdcr_json(own, *EVAL, "--repair")["rows"][0]["value"] == value
-    assert mdcr_json(own, *other, "--repair")["rows"]
 
 
 def test_doctor_tells_what_is_missing(tmp_path: Path) -> None:

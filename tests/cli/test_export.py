@@ -18,11 +18,9 @@ POOL = flags("--corpus tiny --year 2019 --size 900 --queries 20 --samples 1")
 
 @pytest.fixture(scope="module")
 def out(root: Path) -> Path:
-    """Return a folder with the pool and its rankings in every format; the systems are scored."""
+    """Return a folder with rankings in every format; the systems are scored."""
     folder = root / "out"
     mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")
-    for form in ("beir", "trec"):
-        mdcr_json(root, "export", "pool", *POOL, "--format", form, "--output", str(folder / form))
     for form in ("trec", "json"):
         words = ("--model", "bm25,lsa", "--format", form, "--output", str(folder / "runs"))
         assert len(mdcr_json(root, "export", "run", *POOL, *words)["exported"]) == 2
@@ -82,13 +80,6 @@ def test_what_is_missing_or_unknown_is_counted_and_said(root: Path, out: Path, t
     counts = made.manifest.counts
     assert counts["read"] == counts["entries"] + 2
     assert (counts["queries_without_results"], counts["unknown_queries"], counts["unknown_documents"]) == (1, 1, 1)
-
-
-def test_a_pool_built_again_from_its_beir_folder_scores_the_same(root: Path, out: Path) -> None:
-    (folder,) = (out / "beir").iterdir()
-    mdcr_json(root, *flags("corpus --source beir --corpus again --input"), str(folder))
-    again = values(mdcr_json(root, *flags("eval --corpus again --model bm25"))["rows"])
-    assert again == values(mdcr_json(root, "eval", *POOL, "--model", "bm25")["rows"])
 
 
 def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> None:

@@ -45,17 +45,10 @@ def test_tune_and_eval_work_without_options(root: Path) -> None:
     assert "bm25:k1=0.9,b=0.4" in made.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--year 2031", "no paper of 2031 can be a query. Choose another --year"),
-        ("--size 40 --queries 20", "positives alone exceed a pool of 40"),
-        ("--field Art --year 1900", "can be a query"),
-    ],
-)
-def test_a_plan_says_what_cannot_work(root: Path, words: str, said: str) -> None:
+def test_a_plan_says_what_cannot_work(root: Path) -> None:
     for command in ("pool --dry-run", "submit eval --model bm25 --dry-run"):
-        assert said in one_line_error(mdcr(root, *flags(f"{command} {words}")))
+        refused = one_line_error(mdcr(root, *flags(f"{command} --year 2031")))
+        assert "no paper of 2031 can be a query. Choose another --year" in refused
 
 
 @pytest.mark.parametrize(
@@ -64,7 +57,6 @@ def test_a_plan_says_what_cannot_work(root: Path, words: str, said: str) -> None
         "pool --queries 3k",
         "pool --size 2M --queries 20 --samples 1",
         "pool --size 40 --queries 20",
-        "pool --year 2031",
         "pool --field Medicine,Physics --queries 300 --size 100k",
         "pool --split validation --queries 3k --size 800",
     ],

@@ -30,18 +30,15 @@ def column(name: str) -> Callable[[Row], Any]:
 
 CHOOSES: dict[str, tuple[str, Callable[[Row], Any], Any]] = {
     "model": ("lsa", lambda row: row["system"].partition("@")[0], "lsa"),
-    "depth": ("10", column("depth"), 10),
     "measures": ("recall@2", column("size"), 8),
     "corpus": ("other", lambda row: row["corpus"].split("-")[0], "other"),
     "field": ("Art", column("field"), "Art"),
     "size": ("7", column("size_asked"), 7),
     "samples": ("1", column("samples"), [1]),
-    "split": ("validation", column("split"), "validation"),
     "nested": ("", column("nested"), True),
     "exclude": ("ids.txt", lambda row: len(row["exclude"]), 1),
     "min-citations": ("5", column("min_citations"), 5),
     "keep-same-title": ("", column("drop_same_title"), False),
-    "trained-until": ("2018", column("trained_until"), 2018),
 }
 """A value of an option of each kind that chooses, what to look at in each row, and what it must be there."""
 
@@ -60,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "ids.txt").write_text("00001\n")
     of, other = made.corpus(root), made.corpus(root, "other", 9)
     pools: list[dict[str, Any]] = [{"year": 2018}, {"candidates": 7}, {"sample": 2}, {"seed": 99}, {"nested": True}]
-    pools += [{"split": "validation"}, {"drop_same_title": False}, {"trained_until": 2018}, {"field": "Art"}]
+    pools += [{"drop_same_title": False}, {"field": "Art"}]
     pools += [{"exclude": exclusions([root / "ids.txt"])}, {"prefilter": PrefilterConfig(min_citations=5)}]
     for settings in pools:
         made.score(root, of, made.pool(root, of, **settings), "bm25", **BM25)

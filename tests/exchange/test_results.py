@@ -118,7 +118,6 @@ BOARD = {("a", "t"): 0.412, ("a", "u"): 0.25, ("b", "t"): 0.5}
         ("model,t,u\n[a](https://a.b),41.2%,25%\n[b](https://a.c),50.0 %,n/a\n", None),
         ("model,t,u\na,0.412 ± 0.01,**0.25**\nb,0.5 ± 0.2,-\n", None),
         ("sep=;\n# of today\nmodel;t;u\na;0,412;0,25\nb;0,5;–\n", None),
-        ("|model|t|u\n0|a|.412|.25\n1|b|.5|NA\n", "unnamed: no items"),
         ("Query ID,a,b\nt,.412,.5\nu,.25,\nAverage,.331,.5\n", "Average: no items"),
         ("model,dataset,ndcg@10,seconds\na,t,.412,3\na,u,.25,3\nb,t,.5,4\n", "seconds: no metrics"),
         (

@@ -55,18 +55,12 @@ def test_scores_become_records(tmp_path: Path, corpus: Artifact) -> None:
     expected = {
         "corpus": corpus.name,
         "pool": pools[1].name,
-        "field": None,
-        "year": 2019,
-        "split": "test",
-        "seed": 13,
         "size": 8,
-        "depth": 500,
         "k1": 0.9,
         "value": pytest.approx(np.mean(MAP)),
         "low": pytest.approx(low[0]),
         "high": pytest.approx(high[0]),
         "p_value": None,
-        "queries": 3,
         "positives": 4,
         "scores": scores.filter(system="bm25", pool=pools[1].name)["scores"][0].to_list(),
     }
