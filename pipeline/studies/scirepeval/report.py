@@ -48,7 +48,7 @@ def figures_of(artifacts: FigureArtifacts, folder: Folder) -> pl.DataFrame:
 
 
 def counted_figures(entry: Entry, figures: pl.DataFrame) -> pl.DataFrame:
-    """Return the figures of one task and system (:data:`pipeline.studies.scirepeval.steps.FIGURES`) as reported.
+    """Return the figures of one task and system (:data:`pipeline.studies.scirepeval.study.FIGURES`) as reported.
 
     Each measure of a ranking task is one figure. Few-shot rows are averaged with the row of all training papers
     (appendix A.3), and so are the four figures of reviewer matching (appendix A.2).
