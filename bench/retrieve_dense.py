@@ -38,7 +38,7 @@ from pipeline.core import progress, provenance
 from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve import exact
 from pipeline.retrieve.ann import blas_core
-from pipeline.retrieve.base import Ranking, VectorBlock, block_rows, no_exclusions
+from pipeline.retrieve.base import Ranking, VectorBlock, block_rows
 
 PARTS = ("faiss-20000", "faiss-60000", "faiss-200000", "faiss-1000000", "pools")
 DIMENSION, DEPTH, THREADS, TOPICS, POOLS = 768, 500, 2, 500, 1_000_000
@@ -74,7 +74,8 @@ def blocks(vectors: Any, rows: np.ndarray | None = None) -> Iterator[VectorBlock
 def search(
     device: str, queries: np.ndarray, candidates: Iterator[VectorBlock], count: int, start: Ranking | None = None
 ) -> Ranking:
-    resources, nothing = replace(RESOURCES, device=device), no_exclusions(len(queries))
+    resources = replace(RESOURCES, device=device)
+    nothing = np.zeros(len(queries) + 1, np.int64), np.empty(0, np.uint32)
     how: dict[str, Any] = {"metric": "l2", "depth": DEPTH, "resources": resources, "count": count, "start": start}
     return exact.search(queries, candidates, nothing, **how)
 

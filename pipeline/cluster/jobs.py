@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.core import files
 from pipeline.core.artifact import readable
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import InputError
 from pipeline.core.install import optional
 from pipeline.core.manifest import MANIFEST
 from pipeline.core.progress import say
@@ -30,11 +30,6 @@ _SECONDS = 120.0
 
 _POLL_SECONDS = 5.0
 _FINAL = re.compile("BOOT_FAIL|CANCELLED|COMPLETED|DEADLINE|ENDED|FAILED|NODE_FAIL|OUT_OF|PREEMPTED|REVOKED|TIMEOUT")
-_STUCK = re.compile(
-    r"launch.failed|HoldMaxRequeue|NeverSatisfied|Invalid|Not(Allowed|Avail)|BadConstraints|Partition\w*(Config|Limit)"
-)
-"""Reasons for waiting that do not go away."""
-
 _OURS = {"job_name": "mdcr", "time": None, "wckey": None, "use_srun": False, "stderr_to_stdout": True}
 """Parameters in place of submitit's defaults; None leaves it to Slurm."""
 
@@ -164,22 +159,19 @@ def finished(state: str) -> bool:
     return bool(_FINAL.match(state))
 
 
-def stuck(state: str) -> bool:
-    """Return whether a job waits for a reason that does not go away."""
-    return not finished(state) and bool(_STUCK.search(state))
-
-
 def states(jobs: Iterable[str]) -> dict[str, str]:
     """Return the state of each job in Slurm's queue, with its reason.
 
     A job that Slurm has forgotten is ``ENDED``; if Slurm does not answer, all are ``unknown``, with its reason.
     """
     wanted, known = list(jobs), {}
+    command = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r"] if wanted else ["true"]
     try:
-        queue = _ask("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r") if wanted else ""
-    except StageError as error:
-        say(str(error))
-        return dict.fromkeys(wanted, f"unknown ({error.what})")
+        queue = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        reason = (getattr(error, "stderr", None) or str(error)).strip().splitlines()[-1]
+        say(f"Slurm does not answer ({reason})")
+        return dict.fromkeys(wanted, f"unknown ({reason})")
     for line in queue.splitlines():
         job, state, reason = line.split("|", 2)
         known[job] = state if reason == "None" else f"{state} ({reason})"
@@ -210,20 +202,6 @@ def wait_for_workers(root: Path, folder: Path) -> None:
 
 
 def _last_line(log: Path) -> str:
-    """Return the last line that is not submitit's own, such as of signals that it passes by."""
+    """Return the last line of a log that is not submitit's own, such as of signals that it passes by."""
     lines = log.read_text(errors="replace").splitlines() if log.is_file() else []
-    said = [line for line in lines if line.strip()] or ["(no log yet)"]
-    return next((line for line in reversed(said) if not line.startswith("submitit ")), said[-1])
-
-
-def _ask(*command: str) -> str:
-    """Return the output of a command of Slurm."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS).stdout
-    except FileNotFoundError:
-        reason = "is not on this machine"
-    except subprocess.TimeoutExpired:
-        reason = f"gave no answer in {_SECONDS:.0f} s"
-    except subprocess.CalledProcessError as error:
-        reason = "failed: " + (error.stderr.strip().splitlines() or [""])[-1].rpartition("error: ")[2]
-    raise StageError(f"{command[0]} {reason}", "Ask again, on a login node of the cluster")
+    return next((line for line in reversed(lines) if line.strip() and not line.startswith("submitit ")), "(no log yet)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,13 +18,11 @@ _TASKS_PER_SLOT = 4
 _RETRIES = 10
 """Maximum number of retries of a task whose process or node was lost. Errors of the task itself are not retried."""
 
-_ANSWER_SECONDS = 10.0
-
 
 def ray_executor(address: str) -> Executor:
     """Return an executor that runs units on a Ray cluster.
 
-    ``address`` may be ``local`` (start a cluster on this machine only) or ``auto`` (the running one, else local).
+    ``address`` may be ``auto``: the one that runs here, or that ``RAY_ADDRESS`` names.
 
     Raises:
         InputError: Ray is not installed, or does not answer at the address.
@@ -83,30 +80,12 @@ def _result(ray: Any, reference: Any) -> UnitProvenance:
 def connected(address: str) -> Iterator[Any]:
     """Connect to a Ray cluster; disconnect at the end."""
     ray = optional("ray", "engine ray", "ray")
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
-    if address not in ("auto", "local"):
-        _check_answers(address)
     try:
-        if address != "local":
-            ray.init(address=address, **options)
-    except ConnectionError as error:
-        if address != "auto":
-            raise InputError(f"no Ray cluster answers at {address}", "Start one: ray start --head") from error
-        say("no Ray cluster is running here: starting one on this machine only")
+        ray.init(address=address, log_to_driver=False, logging_level="error", configure_logging=False)
+    except (ConnectionError, ValueError) as error:
+        remedy = "Start one (ray start --head), and give its HOST:PORT elsewhere"
+        raise InputError(f"no Ray cluster answers at {address}", remedy) from error
     try:
-        if not ray.is_initialized():
-            ray.init(address="local", include_dashboard=False, **options)
         yield ray
     finally:
         ray.shutdown()
-
-
-def _check_answers(address: str) -> None:
-    """Raise InputError if nothing listens at an address; Ray itself would try for a minute."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), _ANSWER_SECONDS).close()
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"no Ray cluster answers at {address}", "Start one (ray start --head) and give its HOST:PORT"
-        ) from error

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.jobs import Jobs, cancel, finished, states, stuck
+from pipeline.cluster.jobs import Jobs, cancel, finished, states
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core.config import counted, digest
 from pipeline.core.errors import MdcrError, StageError
@@ -99,15 +99,14 @@ class OnSlurm:
                     ended[name] = min(now, ended.get(name, now)) if has_result or finished(state) else math.inf
                     if has_result and not part.unfinished().units:
                         facts += result
-                    elif stuck(state) or now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
+                    elif now - ended[name] > (_UNITS_SECONDS if has_result else _RESULT_SECONDS):
                         lost.append(f"job {name}: {state}, log {jobs.log(name)}")
                         say(f"lost: {lost[-1]}")
-                        cancel([name] if stuck(state) else [])
                     else:
                         continue
                     del waiting[name]
                 done = total - sum(missing.unfinished().units.values())
-                progress.add(done - made)
+                progress.add(done - made, next(iter(found.values())))  # a reason for waiting, such as of no partition
                 made = done
         finally:
             cancel(waiting)

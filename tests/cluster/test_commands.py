@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cluster.jobs import Jobs, finished, stuck
+from pipeline.cluster.jobs import Jobs, finished
 from pipeline.cluster.settings import SlurmSettings
 from pipeline.core import files
 from pipeline.core.errors import InputError
@@ -45,13 +45,9 @@ def test_bad_settings(tmp_path: Path, text: bytes | None, message: str) -> None:
         SlurmSettings.read(path)
 
 
-def test_jobs_that_wait_and_those_that_would_for_ever() -> None:
-    for reason in ("Resources", "JobHeldUser", "Dependency"):
-        assert not finished(f"PENDING ({reason})")
-        assert not stuck(f"PENDING ({reason})")
-    for reason in ("launch failed requeued held", "JobHoldMaxRequeue", "PartitionTimeLimit", "InvalidQOS"):
-        assert stuck(f"PENDING ({reason})")
-        assert not stuck(f"TIMEOUT ({reason})")
+def test_jobs_that_wait_are_not_finished() -> None:
+    assert not finished("PENDING (Resources)")
+    assert finished("TIMEOUT (None)")
 
 
 def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None:
@@ -67,7 +63,7 @@ def test_where_slurm_cannot_be_asked_a_local_run_goes_on(tmp_path: Path) -> None
     (jobs.folder / "999999_submitted.pkl").touch()
     files.write_text(jobs.folder / "record.json", f'{{"work": "{work}"}}')
     world.env |= {"PATH": str(tmp_path)}
-    assert "unknown (squeue is not on this machine)" in world.run("jobs").stdout
+    assert "unknown ([Errno 2] No such file or directory: 'squeue')" in world.run("jobs").stdout
     unknown = "jobs of embedding-0123abcd may still make the same units: look on a login node"
     assert unknown in world.run("embed", *EMBED).stderr
     assert unknown not in world.run("embed", *EMBED).stderr  # nothing is missing

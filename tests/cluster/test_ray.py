@@ -46,18 +46,6 @@ def test_a_cluster_that_loses_a_node_makes_the_same_bytes(world: World, ray_host
     assert not world.leftovers()
 
 
-def test_without_a_cluster_ray_runs_here_alone(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
-    local, world = World(tmp_path / "local", empty=True), World(tmp_path / "ray", empty=True)
-    local.run(*CORPUS)
-    process = world.start(*CORPUS, "--engine", "ray")
-    _, errors = process.communicate(timeout=240)
-    assert process.returncode == 0, errors
-    assert "starting one on this machine only" in errors
-    assert "of the cores each" in errors
-    assert world.tables() == local.tables()
-
-
 def test_no_cluster_there(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[ray]'")
     for address in ("127.0.0.1:9", "nonsense"):

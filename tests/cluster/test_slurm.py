@@ -136,12 +136,6 @@ def test_what_is_lost_every_time_is_named(slurm_host: SlurmHost, world: World) -
     assert "FAILED (NonZeroExitCode): broken" in shown
 
 
-def test_stuck_jobs_are_given_up(slurm_host: SlurmHost, world: World) -> None:
-    said = ends(world.start("embed", *ON, *settings(world, "[slurm]\ntime = '100:00:00'\n"), *EMBED), code=1)
-    assert "PENDING (PartitionTimeLimit)" in said
-    slurm_host.until(lambda: not workers(world), "they are cancelled", 30)
-
-
 def test_an_error_of_the_work_ends_the_driver_and_cancels_the_others(slurm_host: SlurmHost, world: World) -> None:
     world.env["STUB_LIMIT"] = "30"
     said = ends(world.start("embed", *ON, *EMBED), code=1)

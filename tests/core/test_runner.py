@@ -30,20 +30,24 @@ def stamps(folder: Path, names: str) -> list[tuple[int, int]]:
     return [((folder / name).stat().st_ino, (folder / name).stat().st_mtime_ns) for name in names]
 
 
-def test_killed_while_publishing_nothing_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clear = Workdir.clear_records
+@pytest.mark.parametrize(("owner", "name"), [(Path, "rename"), (Workdir, "clear_records")])
+def test_killed_while_publishing_nothing_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    """Before the folder has its name, or before its records are gone."""
 
-    def cut(self: Workdir) -> NoReturn:
-        clear(self)
+    def cut(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Workdir, "clear_records", cut)
+        patch.setattr(owner, name, cut)
         make(tmp_path, letters("ab"))
-    (partial,) = (tmp_path / "room").glob(".*.partial")
-    before = stamps(partial, "ab")
-    assert stamps(make(tmp_path, letters("ab")).path, "ab") == before
-    assert not partial.exists()
+    (folder,) = (path for path in (tmp_path / "room").iterdir() if path.is_dir())
+    lock_file(tmp_path / "room" / folder.name.strip(".").removesuffix(".partial")).touch()  # what a kill leaves
+    before = stamps(folder, "ab")
+    made = make(tmp_path, letters("ab"))
+    assert stamps(made.path, "ab") == before
+    assert sorted(path.name for path in made.path.iterdir()) == ["a", "b", "manifest.json"]
 
 
 def test_the_order_of_artifacts_is_that_of_their_making(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pipeline.core.artifact import Artifact
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.corpus.reader import Rows, Text
-from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
+from pipeline.retrieve.base import Exclusions, Ranking
 from pipeline.retrieve.bm25 import grid
 from pipeline.retrieve.bm25.collection import Collection, QueryTerms
 from pipeline.retrieve.bm25.forward_index import ForwardIndex, TermsBlock
@@ -26,6 +26,7 @@ from pipeline.retrieve.bm25.search import search
 from pipeline.retrieve.lucene import LuceneIndex, build_index
 from pipeline.stages.bm25 import index_of, terms_tasks
 from tests.builders import make_corpus, make_pool
+from tests.retrieve.cases import no_exclusions
 from tests.shared import real
 
 MEMORY = 1 << 30

@@ -67,6 +67,10 @@ def expected(case: Case, metric: Metric, depth: int) -> Ranking:
     return brute_force(case.queries, case.rows, case.vectors, metric, depth, case.excluded)
 
 
+def no_exclusions(queries: int) -> Exclusions:
+    return np.zeros(queries + 1, np.int64), np.empty(0, np.uint32)
+
+
 def exclusions(lists: Sequence[Sequence[int]]) -> Exclusions:
     offsets = np.cumsum([0, *map(len, lists)])
     return offsets, np.array([row for rows in lists for row in sorted(rows)], np.uint32)

@@ -6,15 +6,14 @@ import itertools
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from pipeline.core.errors import InputError, StageError
+from pipeline.core.errors import StageError
 from pipeline.corpus.reader import Text
-from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
+from pipeline.retrieve.base import Exclusions, Ranking
 from pipeline.retrieve.bm25 import collection, forward_index, grid, search
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.stages.tune import GRID_B, GRID_K1
@@ -158,23 +157,6 @@ def test_papers_without_terms_are_named(tmp_path: Path) -> None:
     assert index.missing(rows).tolist() == [10, 11, 12]
     with pytest.raises(StageError, match=r"3 of 5 papers have no terms.*the first: row 10"):
         list(index.parts(rows))
-
-
-@pytest.mark.parametrize("settings", [{"k1": -0.1}, {"b": 1.1}, {"k1": float("nan")}, {"depth": 0}])
-def test_parameters_out_of_range(index: ForwardIndex, asked: Asked, settings: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="BM25 has no|depth 0"):
-        by_index(index, asked, **settings)
-    if "depth" not in settings:
-        point = tuple({"k1": 0.9, "b": 0.4, **settings}.values())
-        with pytest.raises(InputError, match="BM25 has no"):
-            grid_ranks(index, asked, asked.excluded, [(0.9, 0.4), point])
-
-
-def test_as_many_queries_as_exclusions_and_relevant_lists(index: ForwardIndex, asked: Asked) -> None:
-    with pytest.raises(InputError, match=f"exclusions must have {len(asked.queries)} queries, got 2"):
-        by_index(index, asked._replace(excluded=no_exclusions(2)))
-    with pytest.raises(InputError, match="relevant papers must have .* queries, got 1"):
-        grid_ranks(index, asked, exclusions([[1]]), GRID[:1])
 
 
 def searched_ranks(ranking: Ranking, relevant: Exclusions) -> npt.NDArray[np.int64]:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.errors import InputError, StageError
 from pipeline.core.resources import Resources
-from pipeline.retrieve.base import Metric, Ranking, VectorBlock, no_exclusions
+from pipeline.retrieve.base import Metric, Ranking, VectorBlock
 from pipeline.retrieve.exact import Search, unit
-from tests.retrieve.cases import METRICS, Case, exclusions, expected, make_case, resources, same, search
+from tests.retrieve.cases import METRICS, Case, exclusions, expected, make_case, no_exclusions, resources, same, search
 from tests.retrieve.reference import brute_force
 
 NAMES = (
@@ -210,8 +210,6 @@ def block(rows: Sequence[int], vectors: int, dimension: int = 5) -> VectorBlock:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"depth": 0}, "depth 0 is out of range. Choose 1 to 65535"),
-        ({"excluded": no_exclusions(2)}, "exclusions must have 3 queries, got 2"),
         ({"queries": np.ones((3, 0), np.float32)}, "one component or more, got 0"),
         ({"blocks": [block(range(4), 4, 6)]}, "queries 5 dimensions"),
         ({"blocks": [block([0, 0, 0, 0], 4)]}, "rows do not rise after row -1"),

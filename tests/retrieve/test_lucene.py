@@ -12,11 +12,11 @@ import pytest
 
 from pipeline.core.errors import CorruptError, InputError, StageError
 from pipeline.corpus.reader import Text
-from pipeline.retrieve.base import Exclusions, Ranking, no_exclusions
+from pipeline.retrieve.base import Exclusions, Ranking
 from pipeline.retrieve.java import declare
 from pipeline.retrieve.lucene import LuceneIndex, build_index
 from tests.retrieve.bm25 import bm25_scores
-from tests.retrieve.cases import exclusions
+from tests.retrieve.cases import exclusions, no_exclusions
 
 pytestmark = pytest.mark.java
 MEMORY = 1 << 30
@@ -125,15 +125,10 @@ def test_pyserini_can_open_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 4])
-def test_as_many_texts_as_rows_and_queries_as_exclusions(tmp_path: Path, count: int) -> None:
+def test_as_many_texts_as_rows(tmp_path: Path, count: int) -> None:
     rows = np.arange(3, dtype=np.uint32)
     with pytest.raises(InputError, match=f"there are {count} texts for 3 rows"):
         build_index([[Text("a", "b")] * count], rows, tmp_path, 2, MEMORY)
-    with (
-        opened(tmp_path / "index", ["kiwi"]) as index,
-        pytest.raises(InputError, match=f"exclusions must have {count} queries, got 3"),
-    ):
-        search(index, *["kiwi"] * count, excluded=no_exclusions(3))
 
 
 def test_an_error_in_the_texts_ends_the_work(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from pipeline.core.csr import Groups
 from pipeline.core.errors import InputError
-from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock, no_exclusions
+from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock
 from tests.retrieve import cases
-from tests.retrieve.cases import METRICS, exclusions, make_case, same
+from tests.retrieve.cases import METRICS, exclusions, make_case, no_exclusions, same
 from tests.retrieve.reference import brute_force
 
 Several = list[np.ndarray]

@@ -7,23 +7,13 @@ float32. ``w`` is the frequency of the term in the query times :func:`idf`, ``f`
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
-
-from pipeline.core.errors import InputError
 
 Floats = npt.NDArray[np.float32]
 
 _EXACT = 24
 """Lengths below this are stored exactly."""
-
-
-def check_parameters(k1: float, b: float) -> None:
-    """Raise InputError unless k1 is at least 0 and b is from 0 to 1."""
-    if not (k1 >= 0 and math.isfinite(k1) and 0 <= b <= 1):
-        raise InputError(f"BM25 has no k1={k1:g}, b={b:g}", "Give k1 of at least 0, b from 0 to 1")
 
 
 def length_codes(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:

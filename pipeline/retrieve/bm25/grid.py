@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pipeline.core.compiled import compiled
 from pipeline.core.csr import find_sorted
-from pipeline.retrieve.base import Done, Exclusions, check_queries, ignored, pairs
+from pipeline.retrieve.base import Done, Exclusions, ignored, pairs
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
 
@@ -103,14 +103,7 @@ def ranks(
 
     Returns:
         int64 ``[relevant, points]``: within a query, from the lowest document to the highest; 0 beyond ``depth``.
-
-    Raises:
-        InputError: a parameter is out of range, or relevant rows or exclusions have another number of queries.
     """
-    for k1, b in points:
-        formula.check_parameters(k1, b)
-    check_queries("exclusions", excluded, len(queries))
-    check_queries("relevant papers", relevant, len(queries))
     norms = np.stack([formula.inverse_norms(k1, b, collection.average) for k1, b in points], axis=1)
     table, line_of = _estimate_table(collection, norms)
     weights = queries.frequencies.astype(np.float32) * collection.idf[queries.terms]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.core.compiled import compiled
-from pipeline.retrieve.base import Done, Exclusions, Ranking, check_depth, check_queries, ignored
+from pipeline.retrieve.base import Done, Exclusions, Ranking, ignored
 from pipeline.retrieve.bm25 import collection as documents_of
 from pipeline.retrieve.bm25 import formula
 from pipeline.retrieve.bm25.collection import Collection, Documents, Postings, QueryTerms, excluded_positions
@@ -36,13 +36,7 @@ def search(
     """Return the ranking of the documents of a pool for all queries.
 
     Memory beside a block's postings: 16 bytes for each possible entry of the ranking, and the ranking.
-
-    Raises:
-        InputError: a parameter is out of range, or the exclusions have another number of queries.
     """
-    check_depth(depth)
-    formula.check_parameters(k1, b)
-    check_queries("exclusions", excluded, len(queries))
     norms = formula.inverse_norms(k1, b, collection.average)
     depth = max(min(depth, sum(len(part.rows) for part in collection.parts)), 1)
     best = TopK(len(queries), depth)
