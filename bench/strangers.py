@@ -18,7 +18,7 @@ import polars as pl
 from pipeline.api import open as open_workspace
 from pipeline.corpus.authors import CLASSES, Authors
 from pipeline.measure.design import Design, estimate
-from pipeline.stages.authors import authors_task
+from pipeline.stages.corpus import authors_task
 from pipeline.studies.strangers import shares
 
 PLANTED = {"self": 0.15, "collaborator": 0.25, "stranger": 0.6}

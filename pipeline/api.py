@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import polars as pl
 
 from pipeline.cluster.jobs import wait_for_workers
 from pipeline.core.artifact import Artifact
@@ -24,17 +25,15 @@ from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus, name_cor
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.exchange.views import PoolView
+from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.pool import explained, skip_infeasible
 from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
 from pipeline.stages.settings import RANKED
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from pipeline.encode.base import Matrix
     from pipeline.encode.store import VectorStore
-    from pipeline.stages.chain import Evaluation
 
 
 def open(  # noqa: A001
@@ -66,7 +65,7 @@ Pools = PoolView | Task | Iterable[PoolView | Task]
 """One pool or several."""
 
 
-@checked_methods(Evaluation="pipeline.stages.chain")
+@checked_methods
 class Workspace:
     """A workspace. :func:`open` makes one.
 
@@ -210,7 +209,6 @@ class Workspace:
             CorruptError: the manifest of a tuning of BM25 is damaged.
         """
         from pipeline.measure.measures import parse_measures
-        from pipeline.stages.chain import Chain
         from pipeline.stages.systems import parse_systems
         from pipeline.stages.tune import tunings_for
 

@@ -33,7 +33,7 @@ from pipeline.scores.tables import frame_table
 from pipeline.stages.judge import DrawConfig, draw_task, labels_of, labels_task, parse_grades, write_pairs
 from pipeline.stages.judged import VALUES, judged_task, prices
 from pipeline.stages.ranking_file import FILE
-from pipeline.stages.titles import display_name
+from pipeline.stages.systems import display_name
 from pipeline.studies.facets.scoring import measure_agreement
 
 

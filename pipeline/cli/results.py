@@ -40,7 +40,7 @@ from pipeline.scores.store import stored, values
 from pipeline.scores.summary import USUAL, summarise
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.settings import CHOICE
-from pipeline.stages.titles import stored_names
+from pipeline.stages.systems import stored_names
 
 _FILES = {"markdown": "table.md", "csv": "table.csv", "latex": "table.tex", "page": NAME}
 _KINDS = ("markdown", "csv", "latex", "figures", "page")

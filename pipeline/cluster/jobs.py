@@ -39,11 +39,7 @@ _KEPT = r"SLURM_(CONF|JWT|CLUSTERS)|SBATCH_(?!.*BIND).*"
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs in one folder, whose files submitit names by job.
-
-    Attributes:
-        record: what they do: ``command`` of a driver, or ``work``, the folder of workers.
-    """
+    """The jobs in one folder; ``record`` has the ``command`` of a driver, or ``work``, the folder of workers."""
 
     folder: Path
     record: Mapping[str, Any] = field(default_factory=dict)

@@ -38,13 +38,7 @@ REQUESTED = ("nodes", "gpus", "partition", "time")
 
 @dataclass(frozen=True)
 class SlurmSettings:
-    """Requests of a command's jobs; not part of any identity.
-
-    Attributes:
-        nodes: number of workers, which share the units.
-        worker: parameters of each worker.
-        driver: parameters of the job that runs the command.
-    """
+    """Requests of ``nodes`` workers, which share the units, and of the job that runs the command; no part of ids."""
 
     nodes: int
     worker: Mapping[str, Any]

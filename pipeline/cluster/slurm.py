@@ -34,12 +34,9 @@ _MOST_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class OnSlurm:
-    """An executor of units on Slurm.
+    """An executor of units on Slurm, for a workspace that all nodes see, by an absolute path.
 
-    Attributes:
-        root: the workspace, an absolute path that all nodes see.
-        settings: what each job asks for.
-        limits: memory, workers and device that the user gave; a worker plans the others by what its job has.
+    ``limits`` are memory, workers and device that the user gave; a worker plans the others by what its job has.
     """
 
     root: Path

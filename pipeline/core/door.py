@@ -9,7 +9,6 @@ Beartype 0.23 reads one random item of a list, and takes a text for a list of te
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -33,18 +32,13 @@ def filled(value: Any, name: str) -> None:
         raise InputError(f"{name} must have a value, got {value!r}", "Leave it out for the default")
 
 
-def checked(function: Function, modules: Mapping[str, str] | None = None) -> Function:
-    """Return a function whose arguments are checked.
+def checked(function: Function) -> Function:
+    """Return a function whose arguments are checked; one that has its default is not.
 
-    Args:
-        function: a public function; an argument that has its default is not checked.
-        modules: modules of names that its annotations use and its module does not import at run time.
-
-    Raises:
-        InputError: on calling it: an argument is unknown, missing, or does not fit its annotation.
+    On a call, InputError is raised for an argument that is unknown, missing, or does not fit its annotation.
     """
     signature = inspect.signature(function)
-    hints = functools.cache(lambda: _hints(function, modules or {}))
+    hints = functools.cache(lambda: _hints(function))
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -65,16 +59,12 @@ def checked(function: Function, modules: Mapping[str, str] | None = None) -> Fun
     return call  # type: ignore[return-value]
 
 
-def checked_methods(**modules: str) -> Callable[[Class], Class]:
-    """Return a decorator of a class that checks the arguments of its public methods (:func:`checked`)."""
-
-    def decorate(cls: Class) -> Class:
-        for name, value in list(vars(cls).items()):
-            if inspect.isfunction(value) and not name.startswith("_"):
-                setattr(cls, name, checked(value, modules))
-        return cls
-
-    return decorate
+def checked_methods(cls: Class) -> Class:
+    """Check the arguments of the public methods of a class (:func:`checked`)."""
+    for name, value in list(vars(cls).items()):
+        if inspect.isfunction(value) and not name.startswith("_"):
+            setattr(cls, name, checked(value))
+    return cls
 
 
 def require(value: Any, hint: Any, name: str) -> None:
@@ -89,12 +79,10 @@ def require(value: Any, hint: Any, name: str) -> None:
         check(value, name)
 
 
-def _hints(function: Callable[..., Any], modules: Mapping[str, str]) -> dict[str, Any]:
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     function = inspect.unwrap(function)
-    names = {name: getattr(importlib.import_module(module), name) for name, module in modules.items()}
-    space = function.__globals__ | names | {"pl": importlib.import_module("polars")}
     arguments = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    return dict(get_type_hints(SimpleNamespace(__annotations__=arguments), space, include_extras=True))
+    return get_type_hints(SimpleNamespace(__annotations__=arguments), function.__globals__, include_extras=True)
 
 
 _PLAIN: dict[Any, Callable[[Any], bool]] = {

@@ -13,9 +13,8 @@ from typing import Any, Self
 class MdcrError(Exception):
     """Base of all errors that this package raises on purpose.
 
-    Args:
-        what: what went wrong, with value and place; one sentence without a full stop, or a question.
-        remedy: what the user can do; one sentence without a full stop, or a question.
+    ``what`` went wrong, with value and place, is one sentence without a full stop, or a question; ``remedy`` is
+    another.
     """
 
     exit_code = 1

@@ -23,10 +23,7 @@ Counts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Output:
-    """One file of an artifact.
-
-    ``path`` is relative to the artifact's folder, ``rows`` None unless it is a table, ``sha256`` 64 hex digits.
-    """
+    """One file of an artifact; ``path`` is relative to its folder, ``rows`` None unless it is a table."""
 
     path: str
     rows: int | None
@@ -37,14 +34,10 @@ class Output:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The record of one artifact.
+    """The record of one artifact; on disk it also has its own SHA-256 as ``checksum``.
 
-    On disk it also has its own SHA-256 as ``checksum``.
-
-    Attributes:
-        id: its identity, a hash of stage, stage_version, config and inputs.
-        inputs: identity of each input by name.
-        provenance: code version, package versions, device, wall time; ``number`` and ``finished``, see :attr:`order`.
+    ``id`` is the hash of stage, version, config and inputs (identities by name); ``provenance`` has code version,
+    package versions, device, wall time, and what :attr:`order` reads.
     """
 
     id: str

@@ -82,12 +82,9 @@ def gpu_number(name: str, count: int, library: str, remedy: str) -> int | None:
 
 @dataclass(frozen=True)
 class Resources:
-    """Limits of a run.
+    """Limits of a run: bytes that a stage may hold, beside the constants in its documentation; workers; and a device.
 
-    Attributes:
-        memory: bytes that a stage may hold, beside the constants in its documentation. Default: half of what there is.
-        workers: processes or threads.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+    Devices are ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; workers are processes or threads.
     """
 
     memory: int = field(default_factory=lambda: available_memory() // 2)

@@ -30,19 +30,13 @@ class Several(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting, declared by a field of a configuration (:func:`setting`).
+    """A setting, declared by a field of a configuration (:func:`setting`): ``name`` in Python and recipes.
 
-    Attributes:
-        name: its keyword in Python and recipes.
-        path: the field, after the fields of enclosing dataclasses.
-        kind: its type; a ``Literal`` has its choices, ``Annotated`` limits (``msgspec.Meta``), a parser of texts, or
-            :class:`Several`.
-        help: its meaning; allowed values first. Empty: helps leave it out.
-        default: its default; ``MISSING``: it must be given.
-        option: its command-line option, without dashes.
-        metavar: the value in the help of the option; empty: by its name.
-        of: the first words of a command that take it; empty: all.
-        goes_with: the option that must be given too, with its value if only one will do: ``on=slurm``.
+    ``path`` is the field, after those of enclosing dataclasses. The type ``kind`` has choices (``Literal``), limits
+    (``msgspec.Meta``), a parser of texts, or :class:`Several`. ``help`` begins with allowed values; settings without
+    one are left out. Without a default (``MISSING``) it must be given. ``option`` is without dashes, ``metavar`` its
+    value in the help, and ``of`` the first words of a command that take it (empty: all). ``goes_with`` is the option
+    that must be given too, with its value if only one will do: ``on=slurm``.
     """
 
     name: str

@@ -29,13 +29,10 @@ UnitProvenance = Mapping[str, Any]
 
 
 class Sharded(Protocol):
-    """Work in units, which any process on any machine can make. It must pickle.
+    """Work in units, which any process on any machine can make, faster on a GPU if ``accelerated``. It must pickle.
 
     A unit is a file of the work folder: an output (``vectors-00012.arrow``) or an intermediate file
     (``scratch/top-3-of-8.arrow``). Its bytes do not depend on the process that makes it.
-
-    Attributes:
-        accelerated: whether a GPU makes units faster.
     """
 
     accelerated: ClassVar[bool] = False
@@ -61,21 +58,11 @@ class Sharded(Protocol):
 class Task:
     """An artifact to make if it is missing, by either ``run`` or ``units``.
 
-    Attributes:
-        stage: name of the stage.
-        version: version of the stage's output; changed code that writes other bytes raises it.
-        folder: folder in the workspace, such as ``corpora/pools``.
-        slug: the readable part of the folder name.
-        config: frozen dataclass with everything that decides the content.
-        inputs: artifacts, or tasks that make them, by name.
-        run: ``run(inputs, out, resources) -> counts``; reads only its inputs, writes only ``out``.
-        units: the work in units.
-        derived: further artifacts that the work reads. Config and inputs decide what it reads from them (an index of
-            the pool, the terms of its papers), so they are not part of the identity.
-        origin: recorded in the manifest, to make the task again without its command.
-
-    Raises:
-        InputError: the slug cannot be part of a folder name.
+    ``config`` and ``inputs`` decide the content. Changed code that writes other bytes raises ``version``. ``folder``
+    lies in the workspace; ``slug`` is the readable part of the name. ``run(inputs, out, resources)`` reads only its
+    inputs, writes only ``out``, and returns counts. ``derived`` are further artifacts that the work reads; config and
+    inputs decide what it reads from them (an index of the pool, the terms of its papers). ``origin`` is recorded, to
+    make the task again without its command. Raises InputError if the slug cannot be part of a folder name.
     """
 
     stage: str

@@ -20,7 +20,6 @@ _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 _DOI = re.compile(r"(?:[a-z:/.]*doi(?:\.org)?[:/]\s*)?(10\.[0-9]+(?:\.[0-9]+)*/\S+)")
-_FORMULA = ("=", "+", "-", "@")
 _ESCAPED = re.compile(r"[\s%]")
 
 ENCODED = "percent-encoded"
@@ -123,24 +122,6 @@ def escape(text: str) -> str:
 def unescape(text: str) -> str:
     """Return the id of an escaped one (:func:`escape`); invalid codes stay."""
     return unquote(text, errors="replace") if "%" in text else text
-
-
-def csv_cell(text: str) -> str:
-    """Return text as a cell of a CSV table: one line, no formula.
-
-    Spreadsheets run cells that start with ``=``, ``+``, ``-`` or ``@``. Such a text gets a leading apostrophe, unless
-    it is a number.
-    """
-    line = printable(text)
-    return f"'{line}" if line.lstrip("'").startswith(_FORMULA) and not _is_number(line) else line
-
-
-def _is_number(text: str) -> bool:
-    try:
-        number(text)
-    except ValueError:
-        return False
-    return True
 
 
 def without_credentials(text: str) -> str:

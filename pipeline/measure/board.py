@@ -46,17 +46,14 @@ class Board:
     """Systems on the items that all of them have, best first.
 
     Attributes:
-        systems: names.
         items: columns ``item``, ``group``, ``unit``, in the order of ``values``.
         values: fractions, float64 ``[systems, items]``.
         samples: mean number of samples of a value.
         estimates: columns :data:`pipeline.measure.design.ESTIMATE` and, against the first system,
-            :data:`pipeline.measure.design.DIFFERENCE`, a row a system.
-        mean_ranks: the same for the ranks of systems on each item.
-        p_values: corrected p-values of all pairs, float64 ``[systems, systems]``.
+            :data:`pipeline.measure.design.DIFFERENCE`, a row a system; ``mean_ranks`` has those of ranks on each item.
+        p_values: corrected p-values of all pairs, float64 ``[systems, systems]``; those ``bounded`` are bounds
+            (:func:`pipeline.measure.ranks.all_pairs`); None if none is of drawn patterns.
         sign: 1 if higher is better, else -1.
-        bounded: which p-values of pairs are bounds (:func:`pipeline.measure.ranks.all_pairs`), bool
-            ``[systems, systems]``; None if none is of drawn patterns.
     """
 
     systems: Sequence[str]

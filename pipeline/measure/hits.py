@@ -14,13 +14,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Relevant(NamedTuple):
-    """Judged papers of all queries, usually relevant ones, sorted by query, then rank.
-
-    Attributes:
-        query: int64 ``[papers]``.
-        rank: int64 ``[papers]``, from 1.
-        grade: int64 ``[papers]``, from 1 for relevant papers; float64 for exponential gains.
-    """
+    """Judged papers of all queries, by query, then rank from 1; grades are int64, exponential gains float64."""
 
     query: Integers
     rank: Integers

@@ -29,12 +29,7 @@ _CONTRACT = "Sort by query, then score descending, then paper id descending, wit
 
 @dataclass(frozen=True)
 class RankedRun:
-    """Retrieved papers of queries, best first.
-
-    Attributes:
-        offsets: int64 ``[queries + 1]``; query ``i`` retrieved ``rows[offsets[i]:offsets[i + 1]]``.
-        rows: uint32 ``[entries]``.
-    """
+    """Retrieved papers of queries, best first: query ``i`` has uint32 ``rows[offsets[i]:offsets[i + 1]]``."""
 
     offsets: Offsets
     rows: Rows

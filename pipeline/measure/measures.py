@@ -29,17 +29,10 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Definition:
-    """An entry of the table.
+    """An entry of the table: names, and a function from hits up to the cutoff to a value for each query.
 
-    Attributes:
-        name: canonical name.
-        label: name in tables.
-        compute: the definition: from hits up to the cutoff to a value for each query.
-        ranx: name of the same function of ``ranx.metrics``, or empty.
-        aliases: other names that users may type.
-        cuts: whether it takes a cutoff; without one the whole ranking counts.
-        higher_is_better: its direction, for the best system of a table and for wins.
-        graded: whether it gains by grades, and so takes exponential gains.
+    ``ranx`` is the same function of ``ranx.metrics``, or empty. ``cuts``: it takes a cutoff; without one the whole
+    ranking counts. ``graded``: it gains by grades, and so takes exponential gains.
     """
 
     name: str

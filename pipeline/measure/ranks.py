@@ -126,13 +126,7 @@ def _level_sets(apart: npt.NDArray[np.bool_]) -> Iterator[list[int]]:
 
 
 class Standings(NamedTuple):
-    """Standings of systems over benchmarks.
-
-    Attributes:
-        mean_rank: mean over benchmarks of ranks and of the ends, float64 ``[3, systems]``.
-        borda: mean share of the other systems below it, float64 ``[3, systems]``.
-        rank: rank by mean rank, float64 ``[3, systems]``.
-    """
+    """Standings of systems over benchmarks, ``[3, systems]``: mean rank, mean share of others below, rank."""
 
     mean_rank: Floats
     borda: Floats

@@ -52,15 +52,8 @@ def approximate_search(
 ) -> Ranking:
     """Return the ranking of an approximate index, built in memory from all vectors.
 
-    Args:
-        settings: settings of the index.
-        queries: float16 or float32 ``[q, d]``.
-        blocks: candidates, read once and in order.
-        count: number of candidates.
-        metric: ``l2``, ``inner_product`` or ``cosine``.
-        depth: maximum entries of a query.
-        excluded: rows removed from each query's ranking.
-        resources: memory.
+    Arguments are those of :class:`pipeline.retrieve.exact.Search`; ``blocks`` are ``count`` candidates, read once and
+    in order.
 
     Raises:
         InputError: the vectors do not fit in memory, the index cannot be built, or as in exact search.
@@ -186,8 +179,7 @@ def load() -> Any:
 def blas_core(processor: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
     """Return the processor core for which Faiss's OpenBLAS multiplies, and a better one for this processor.
 
-    Both are values of the variable ``OPENBLAS_CORETYPE``, read when Faiss is loaded; the second is empty if the first
-    is as good, the first too if Faiss is missing or has another library.
+    Both are values of ``OPENBLAS_CORETYPE``, read when Faiss is loaded; empty: the first is as good, or is unknown.
     """
     try:
         folder = str(Path(load().__file__).parent.parent)

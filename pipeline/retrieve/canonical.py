@@ -29,11 +29,9 @@ _SHARE = 4_096
 
 
 class Side(NamedTuple):
-    """The vectors of queries or of candidates.
+    """The vectors of queries or of candidates, float32 ``[n, d]``, on any device.
 
-    Attributes:
-        vectors: float32 ``[n, d]``, on any device.
-        offsets: int64 ``[papers + 1]``, start of the vectors of each paper; None: one vector per paper.
+    ``offsets``, int64 ``[papers + 1]``, are the starts of the vectors of each paper; None: one vector per paper.
     """
 
     vectors: Tensor
@@ -85,13 +83,8 @@ def tensor_scores(
 ) -> Tensor:
     """Return canonical scores before rounding, float64 ``[n]``: the best pair of vectors of each pair of papers.
 
-    Args:
-        metric: the metric.
-        queries: vectors of the queries.
-        norms: float64, their lengths; read for cosine only.
-        papers: vectors of the candidates.
-        owners: int64 ``[n]``, queries of the pairs.
-        positions: int64 ``[n]``, candidates of the pairs.
+    Pairs are of queries ``owners`` and candidates ``positions``, int64 ``[n]``; ``norms``, float64, are the lengths of
+    the queries' vectors, read for cosine only.
     """
     (q_start, q_count), (x_start, x_count) = queries.spans(owners), papers.spans(positions)
     counts = q_count * x_count

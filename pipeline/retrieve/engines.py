@@ -14,13 +14,10 @@ INDEXES = ("faiss", "faiss-gpu")
 
 @dataclass(frozen=True)
 class IndexSettings:
-    """Settings that decide the results of an approximate search.
+    """Settings that decide the results of an approximate search, such as ``IVF4096,Flat`` of ``faiss.index_factory``.
 
-    Attributes:
-        factory: the index as a string of ``faiss.index_factory``, such as ``IVF4096,Flat`` or ``HNSW32``.
-        options: options of ``faiss.ParameterSpace``, such as ``nprobe=32`` or ``efSearch=1000``. By default HNSW's
-            efSearch is the number of candidates fetched: the depth and what is excluded; other defaults are Faiss's.
-        gpu: of stored rankings alone: searched on a GPU.
+    ``options`` are of ``faiss.ParameterSpace``, such as ``nprobe=32``. By default HNSW's efSearch is the number of
+    candidates fetched: the depth and what is excluded; other defaults are Faiss's. ``gpu``: of stored rankings alone.
     """
 
     factory: str

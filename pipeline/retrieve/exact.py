@@ -67,13 +67,7 @@ _GPU_PAYS = 4e11
 
 
 class Block(NamedTuple):
-    """Candidates.
-
-    Attributes:
-        papers: uint32 ``[papers]``, their rows.
-        paper: int64 ``[m]``, position of the paper of each vector.
-        side: the vectors, on the device of the search.
-    """
+    """Candidates: their rows, the position of the paper of each vector, and the vectors on the device of the search."""
 
     papers: Rows
     paper: Ints
@@ -326,16 +320,10 @@ def search(
 ) -> Ranking:
     """Return the ranking of the candidates of blocks.
 
-    Args:
-        queries: as of :class:`Search`, like the other arguments.
-        blocks: the candidates, read once and in order; their size is :func:`pipeline.retrieve.base.block_rows`.
-        excluded: rows removed from each query's ranking.
-        metric: how vectors are compared.
-        depth: maximum entries of a query.
-        resources: memory, threads, device.
-        count: expected number of candidates; ``auto`` is a GPU if there is one and the search is large enough.
-        start: a ranking of the same queries among other candidates.
-        done: progress callback; receives the number of candidates processed since the last call.
+    Arguments are those of :class:`Search`. Blocks are read once and in order; their size is
+    :func:`pipeline.retrieve.base.block_rows`. Of ``count`` candidates, the expected number, device ``auto`` is a GPU if
+    there is one and the search is large enough. ``done`` receives the number of candidates processed since the last
+    call.
 
     Raises:
         InputError: as :class:`Search` and :meth:`Search.add`, or the device is missing or too small.

@@ -103,15 +103,10 @@ def declare(
     methods: Sequence[tuple[str, str]] = (),
     static: Sequence[tuple[str, str]] = (),
 ) -> Any:
-    """Return a Java class with one signature for each method; Java must be running.
+    """Return a Java class, such as ``java/io/File``, with one signature for each method; Java must be running.
 
-    Without signatures, pyjnius chooses among overloads by Java's order, which changes from run to run.
-
-    Args:
-        name: such as ``java/io/File``.
-        constructor: its signature, such as ``(Ljava/lang/String;)V``.
-        methods: names and signatures.
-        static: names and signatures.
+    Without signatures, pyjnius chooses among overloads by Java's order, which changes from run to run. Methods are
+    names and signatures; that of the constructor is such as ``(Ljava/lang/String;)V``.
     """
     import jnius
 

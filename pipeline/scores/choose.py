@@ -23,7 +23,7 @@ from pipeline.scores.store import scores_of, stored, with_values
 from pipeline.stages.pool import exclusions
 from pipeline.stages.selection import joined
 from pipeline.stages.settings import CHOICE
-from pipeline.stages.titles import stored_names, system_of
+from pipeline.stages.systems import stored_names, system_of
 
 Settings = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ def option(name: str) -> str:
 
 
 def is_called(run: Row, name: str) -> bool:
-    """Whether a name means the system of a ranking (:func:`pipeline.stages.titles.display_name`)."""
+    """Whether a name means the system of a ranking (:func:`pipeline.stages.systems.display_name`)."""
     return name == run["system"] or name in (run["aliases"] or ())
 
 

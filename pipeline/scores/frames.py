@@ -48,7 +48,7 @@ FACTS = {
     "workspace": pl.String,
 }
 """Further columns of each ranking. ``label`` is the name of its row (:func:`pipeline.scores.labels.labelled`),
-``aliases`` are further names of the system (:func:`pipeline.stages.titles.display_name`), ``kind`` identifies the
+``aliases`` are further names of the system (:func:`pipeline.stages.systems.display_name`), ``kind`` identifies the
 settings that the pools of one table share, ``scores`` are folder names, ``no_positive`` says what becomes of queries
 without a positive, ``without_vector`` says how many papers have none (null:
 all have one), ``encoders`` are those of :meth:`pipeline.scores.sources.Sources.encoders`, null for rankings of files,

@@ -16,7 +16,7 @@ from pipeline.core.workspace import LUCENE, RANKINGS, TERMS, VECTORS
 from pipeline.encode import names
 from pipeline.encode.known import Training, trainings
 from pipeline.encode.recipes import UNLIMITED
-from pipeline.stages.titles import exact_name
+from pipeline.stages.systems import exact_name
 
 _NO_SOURCES = ("corpus", "pool", "fit", "tuning", "exact", "smaller", "smaller_pool")
 """Inputs of rankings that are no part of the system, or that another input repeats."""

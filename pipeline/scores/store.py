@@ -30,7 +30,7 @@ from pipeline.scores.sources import Sources
 from pipeline.stages.chain import Evaluation
 from pipeline.stages.ranking_file import settings_of
 from pipeline.stages.score import AMONG_ABSTRACTS
-from pipeline.stages.titles import display_name, is_tuned, stored_system, system_of
+from pipeline.stages.systems import display_name, is_tuned, stored_system, system_of
 from pipeline.stages.tune import find_tuning
 
 _SCORED = ("queries_without_positive", "queries_without_results")

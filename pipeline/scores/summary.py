@@ -28,7 +28,7 @@ from pipeline.scores.choose import labels_of
 from pipeline.scores.facts import REQUESTED, columns
 from pipeline.scores.frames import IDENTITY, Scores, load_runs, own_runs
 from pipeline.scores.sources import trained_on
-from pipeline.stages.titles import UNTUNED
+from pipeline.stages.systems import UNTUNED
 
 USUAL = "usual"
 """In place of a baseline: the row of tuned BM25, else of BM25, if exactly one row has that name."""

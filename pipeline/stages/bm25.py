@@ -67,13 +67,7 @@ class TermsConfig(AnalyzerConfig):
 
 @dataclass(frozen=True)
 class Bm25Config(AnalyzerConfig):
-    """Settings that determine a BM25 ranking, besides the pool.
-
-    Attributes:
-        k1: saturation of term frequency.
-        b: normalisation by document length.
-        depth: entries per query.
-    """
+    """Settings that determine a BM25 ranking, besides the pool; ``depth`` is that of each query."""
 
     k1: float
     b: float

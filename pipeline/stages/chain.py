@@ -34,16 +34,10 @@ ENGINES = ("exact", "faiss:INDEX")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One system on one pool.
+    """One system on one pool: the task that ranks, and those that score (default measures, then each further one).
 
-    Attributes:
-        ranking: the task that ranks.
-        scores: the tasks that score: one for the default measures, then one for each further measure.
-        system: name of the system in tables.
-        embed: tasks that embed the pool's papers and query texts; empty for BM25.
-        index: tasks that index the pool; empty for encoders.
-        tuning: the tuning that gives the parameters of BM25, if there is one.
-        exact: the evaluation by exact search, if this one is approximate.
+    ``embed`` has tasks that embed, ``index`` those that index the pool; ``tuning`` gives the parameters of BM25, and
+    ``exact`` is the evaluation by exact search of an approximate one.
     """
 
     ranking: Task
@@ -57,16 +51,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Chain(Ranked):
-    """How pools of one corpus are ranked and scored.
+    """How pools of one corpus are ranked and scored; InputError if there is no such engine.
 
-    Attributes:
-        corpus: the corpus of the pools.
-        tunings: published tunings of BM25.
-        untuned: whether a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking.
-        smaller: the next smaller of nested pools, by the identity of a pool; :meth:`evaluations` finds them.
-
-    Raises:
-        InputError: there is no such engine.
+    ``untuned``: a tuned ``bm25`` is also evaluated with Anserini's parameters, after the tuned ranking. ``smaller`` has
+    the next smaller of nested pools, by the identity of a pool; :meth:`evaluations` finds them.
     """
 
     corpus: Artifact
@@ -88,16 +76,8 @@ class Chain(Ranked):
         """Return an evaluation for each pool and system, pool by pool.
 
         Raises:
-            InputError: an engine is given that no system uses; a pool lacks a required tuning; or a measure is deeper
-                than the rankings.
+            InputError: a pool lacks a required tuning, or a measure is deeper than the rankings.
         """
-        rankers = [leaf.ranker for system in systems for leaf in system.leaves]
-        if self.engine != "exact" and not any(isinstance(ranker, Model) for ranker in rankers):
-            problem = f"--engine={self.engine} must have an encoder to search by"
-            raise InputError(problem, "Leave it out, or name an encoder")
-        if self.bm25_engine != "postings" and not any(isinstance(ranker, Bm25) for ranker in rankers):
-            problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
-            raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
         pools = list(pools)
         chain = dataclasses.replace(self, smaller=_next_smaller(pools))

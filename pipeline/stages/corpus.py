@@ -1,4 +1,4 @@
-"""Stage ``corpus``: a corpus from a release, and a corpus without duplicates from a corpus."""
+"""Stages ``corpus``, a corpus from a release, ``without-duplicates``, and ``authors``, from the release of a corpus."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipeline.core.artifact import Artifact
 from pipeline.core.config import from_mapping
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import given, resolved, sha256
@@ -15,7 +16,8 @@ from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.resources import Resources
 from pipeline.core.task import Inputs, Sharded, Task, UnitProvenance
 from pipeline.core.workdir import Workdir
-from pipeline.core.workspace import CORPORA, checked_name
+from pipeline.core.workspace import AUTHORS, CORPORA, checked_name
+from pipeline.corpus.authors import write_authors
 from pipeline.corpus.build import build_corpus, read_parts
 from pipeline.corpus.duplicates import DuplicatesConfig, write_without_duplicates
 from pipeline.corpus.parts import part_record, parts_of
@@ -84,12 +86,9 @@ def corpus_tasks(
 ) -> dict[str, Task]:
     """Return the task of a corpus by the corpus's name; of several tasks of MTEB, one for each.
 
-    Args:
-        source: kind of the release, a key of :data:`pipeline.sources.registry.SOURCES`.
-        folder: folder or file of the release; None: the source needs none.
-        options: options of the source, as users type them, or Python values.
-        name: name of the corpus; None: that of the source or of the task. Of several tasks, it precedes their names.
-        duplicates: ``keep`` or ``drop``.
+    ``folder`` may be None if the source needs none. Options are as users type them, or Python values. Without a
+    ``name`` it is that of the source or of the task; of several tasks, it precedes their names. Duplicates are ``keep``
+    or ``drop``.
 
     Raises:
         InputError: the source, an option or the release is wrong.
@@ -128,9 +127,8 @@ def _as_typed(value: Any) -> str | bool:
 def task_of(origin: Mapping[str, Any]) -> Task:
     """Return the task of a corpus from its origin, the plain data recorded in its manifest.
 
-    Args:
-        origin: ``name`` of the corpus, ``source``, ``input`` (folder of the release or None), ``options`` of the source
-            as users type them, and ``duplicates``: fields of :class:`DuplicatesConfig`, or None to keep duplicates.
+    These are ``name`` of the corpus, ``source``, ``input`` (folder of the release or None), ``options`` of the source
+    as users type them, and ``duplicates``: fields of :class:`DuplicatesConfig`, or None to keep duplicates.
 
     Raises:
         InputError: the source, an option or the release is wrong.
@@ -200,3 +198,21 @@ def without_duplicates_task(corpus: Task, duplicates: DuplicatesConfig) -> Task:
     config = WithoutDuplicatesConfig(corpus.config.source, duplicates)
     slug = f"{corpus.slug}-{duplicates.action}"
     return Task("without-duplicates", 1, CORPORA, slug, config, {"corpus": corpus}, run)
+
+
+@dataclass(frozen=True)
+class AuthorsConfig:
+    """Nothing to set: the corpus decides."""
+
+
+def authors_task(corpus: Task | Artifact) -> Task:
+    """Return the task that reads the authors of a corpus (:class:`pipeline.corpus.authors.Authors`).
+
+    They are an artifact of their own, so that corpora keep their identity, and all that is computed of them. Raises
+    InputError when run: the source has no authors, or its release has moved or changed.
+    """
+
+    def run(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        return write_authors(Corpus(inputs["corpus"]), release_of(inputs["corpus"].path), out, resources)
+
+    return Task("authors", 1, AUTHORS, corpus.slug, AuthorsConfig(), {"corpus": corpus}, run)

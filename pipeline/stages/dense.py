@@ -61,11 +61,8 @@ _SENTENCES = 16
 class DenseConfig:
     """Settings that determine a ranking by vectors, besides the vectors.
 
-    Attributes:
-        metric: ``l2``, ``inner_product`` or ``cosine``.
-        depth: entries per query.
-        search: ``exact``; :data:`SKIPPED`; or the index of an approximate search.
-        dimension: number of first components compared; 0: all.
+    ``search`` is ``exact``, :data:`SKIPPED`, or the index of an approximate search; ``dimension`` the number of first
+    components compared, 0: all.
     """
 
     metric: Metric
@@ -76,15 +73,10 @@ class DenseConfig:
 
 @dataclass(frozen=True)
 class PoolWithVectors:
-    """The candidates and queries of a pool that have a vector.
+    """The candidates and queries of a pool that have a vector, as rising rows, with the first row of each corpus shard.
 
-    Attributes:
-        starts: int64 ``[shards + 1]``, first row of each corpus shard.
-        candidates: uint32, rising rows.
-        query_rows: uint32 ``[queries]``, rising rows.
-        exclusions: papers removed from the ranking of each query.
-        positions: int64 ``[queries]``, positions of the queries in the pool; None: all queries have a vector.
-        counts: number of candidates and queries left out, if papers may lack a vector.
+    ``positions``, int64 ``[queries]``, are those of the queries in the pool; None: all have a vector. ``counts`` has
+    the numbers of candidates and queries left out, if papers may lack a vector.
     """
 
     starts: npt.NDArray[np.int64]
@@ -139,13 +131,8 @@ def pool_with_vectors(inputs: Inputs, missing: Missing | None, name: str) -> Poo
 class DenseSearch(Sharded):
     """Exact search by one encoder's vectors; it uses all cores of a machine, or one GPU.
 
-    Attributes:
-        name: name of the encoder, for progress.
-        metric: how vectors are compared.
-        depth: entries per query.
-        multi_vector: whether papers have several vectors, of which the best pair counts.
-        missing: whether papers without a vector are skipped or an error; None: every paper has one.
-        dimension: number of first components of the vectors that are compared; 0: all.
+    Of papers with several vectors (``multi_vector``), the best pair counts. ``missing`` says whether papers without a
+    vector are skipped or an error; None: every paper has one. ``dimension`` is as in :class:`DenseConfig`.
     """
 
     name: str
@@ -352,9 +339,7 @@ def _candidates(pool: PoolWithVectors, unit: str) -> Rows:
 def _not_zero(vectors: Vectors, offsets: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.bool_]:
     """Return which queries have a vector other than zero, bool ``[queries]``; the others have no results, as in BM25.
 
-    Args:
-        vectors: ``[n, d]``.
-        offsets: int64 ``[queries + 1]``, where the vectors of each query start; None: one each.
+    ``vectors`` are ``[n, d]``; those of each query start at ``offsets``, int64 ``[queries + 1]``; None: one each.
     """
     nonzero = np.asarray(vectors.any(axis=1))
     return nonzero if offsets is None else np.diff(np.append(0, np.cumsum(nonzero))[offsets]) > 0

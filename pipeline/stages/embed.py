@@ -163,12 +163,7 @@ def _embed_task(corpus: Artifact, pool: Task | Artifact, model: Model, role: Rol
 
 @dataclass(frozen=True)
 class Embedding(Sharded):
-    """Encoding of one segment, with one unit per corpus shard.
-
-    Attributes:
-        model: the encoder.
-        role: the role of the texts.
-    """
+    """Encoding of the texts of one role in a segment, with one unit per corpus shard."""
 
     model: Model
     role: Role

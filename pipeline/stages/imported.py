@@ -57,12 +57,7 @@ class _Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Import(Sharded):
-    """Import of one model's vectors.
-
-    Attributes:
-        model: the model, whose ``place`` holds the files.
-        role: whether they are of papers or of query texts.
-    """
+    """Import of the vectors in the ``place`` of a model, of papers or of query texts."""
 
     model: Model
     role: Role

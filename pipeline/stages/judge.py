@@ -65,14 +65,9 @@ _EMPTY = {
 class DrawConfig:
     """Settings that decide which pairs are judged.
 
-    Attributes:
-        systems: names of the systems, in order of the rankings.
-        design: ``pairs`` or ``queries``.
-        size: expected number of pairs for people, or number of queries judged in full.
-        ranks: first ranks of each system that can be drawn.
-        grades: highest grade.
-        words: labels in words, best first, one more than ``grades``; empty: labels are numbers.
-        seed: seed of the permanent random numbers.
+    ``systems`` are in order of the rankings; ``design`` is ``pairs`` or ``queries``; ``size`` the expected number of
+    pairs for people, or of queries judged in full; ``ranks`` the first ranks of each system that can be drawn;
+    ``grades`` the highest grade; ``words`` labels in words, best first (empty: numbers); ``seed`` that of the draw.
     """
 
     systems: tuple[str, ...]
@@ -153,13 +148,7 @@ def pairs_of(draw: Artifact) -> pl.DataFrame:
 def write_pairs(draw: Artifact, pool: Pool, folder: Path, second: float) -> list[Path]:
     """Write the files of a draw, blind to system, rank and citation and in random order, and return their paths.
 
-    Pairs of a query that is judged in full are together.
-
-    Args:
-        draw: the draw.
-        pool: its pool.
-        folder: where to write.
-        second: share of the drawn pairs that a second annotator gets.
+    Pairs of a query that is judged in full are together. A second annotator gets the share ``second`` of drawn pairs.
     """
     config, pairs = draw.manifest.config, pairs_of(draw)
     rows = pairs["row"].unique().sort().to_numpy()
@@ -206,17 +195,11 @@ class LabelsConfig:
 def labels_task(
     draw: Artifact, people: Sequence[Path], machine: Path | None, words: Sequence[str] = (), extra: str = "refuse"
 ) -> Task:
-    """Return the task that reads the labels of a draw.
+    """Return the task that reads the labels of a draw by people and, from one file, by a model.
 
     A file is read as qrels are (:func:`pipeline.sources.judgements.read_judgements`), and its name is the annotator's.
-    Rows without a label are left out.
-
-    Args:
-        draw: the draw.
-        people: files of people.
-        machine: file of a model.
-        words: labels in words, best first; empty: those of the draw.
-        extra: labels of pairs that were not drawn: ``refuse`` or ``ignore``.
+    Rows without a label are left out. ``words`` are labels in words, best first (empty: those of the draw); ``extra``
+    says whether labels of pairs that were not drawn are refused (``refuse``) or left out (``ignore``).
 
     Raises:
         InputError: a file cannot be read. When run: a row names a pair that is not in the draw, repeats one of its

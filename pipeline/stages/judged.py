@@ -46,13 +46,9 @@ MEASURES = {"pairs": "precision@10,dcg@10,judged@10", "queries": "precision@10,r
 
 
 def prices(draw: Artifact, pool: Pool, runs: Sequence[RankedRun], size: Mapping[str, int]) -> pl.DataFrame:
-    """Return what each design would give for each of its measures, before labelling.
+    """Return what each design would give for each of its measures, before labelling, for a draw of any design.
 
-    Args:
-        draw: a draw of the pool, of any design.
-        pool: the pool.
-        runs: the rankings of the draw.
-        size: number of pairs and of queries that would be judged, by design.
+    ``size`` is the number of pairs and of queries that would be judged, by design.
 
     Returns:
         Columns ``design``, ``measure``, ``labels``, the expected half-widths ``system`` (the widest) and ``difference``
@@ -139,15 +135,10 @@ class JudgedConfig:
 def judged_task(
     corpus: Artifact, pool: Task, draw: Artifact, labels: Artifact, rankings: Mapping[str, Task], measures: str | None
 ) -> Task:
-    """Return the task that measures systems by judgements and by citations.
+    """Return the task that measures systems by the labels of a draw and by citations.
 
-    Args:
-        corpus: the corpus.
-        pool: the pool.
-        draw: the pairs that could be judged.
-        labels: what annotators said about them.
-        rankings: the rankings by the names of their systems.
-        measures: measures with commas that the design of the draw can give; None: those of :data:`MEASURES`.
+    ``rankings`` are by the names of their systems; ``measures``, with commas, are those that the design of the draw can
+    give; None: those of :data:`MEASURES`.
     """
     design = str(draw.manifest.config["design"])
     parsed = parse_measures(measures or MEASURES[design])

@@ -26,18 +26,12 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
 from pipeline.corpus.pools import build_given_pool, build_pool
 from pipeline.corpus.reader import Corpus
-from pipeline.stages.authors import authors_task
+from pipeline.stages.corpus import authors_task
 
 
 @dataclass(frozen=True)
 class PoolBuilder:
-    """Construction of one pool.
-
-    Attributes:
-        config: its settings.
-        exclude: files of ids, one per line, of papers that may not be queries.
-        ids: the ids in these files.
-    """
+    """Construction of one pool; ``ids``, in files ``exclude``, are of papers that may not be queries."""
 
     config: PoolConfig
     exclude: tuple[Path, ...]
@@ -85,11 +79,10 @@ def exclusions(paths: Sequence[Path]) -> tuple[tuple[str, str], ...]:
 def skip_infeasible(
     runner: Runner, tasks: Sequence[Task], *, strict: bool = False, dry: bool = False
 ) -> Sequence[Task]:
-    """Make the pools of some tasks; return the tasks whose pools could be made.
+    """Make the pools of some tasks; return the tasks whose pools could be made; with ``dry``, pools are only drawn.
 
     Pools are made first, so that an impossible size or year fails before hours of work. If all fields are requested,
-    those with too few papers are left out with a warning, unless ``strict``. With ``dry`` pools are drawn, but not
-    written.
+    those with too few papers are left out with a warning, unless ``strict``.
 
     Raises:
         InsufficientDataError: a corpus has too few papers for a pool that was requested by name, or for all pools.

@@ -58,13 +58,9 @@ def open_pool(inputs: Inputs) -> Pool:
 
 
 def stored_segments(root: Path, tasks_of: Callable[[Artifact], Iterable[Task]]) -> list[Task]:
-    """Return the tasks of the published segments of a store, to repair damaged ones.
+    """Return the tasks of the published segments of a store, to repair damaged ones; ``tasks_of`` has those of a pool.
 
     A segment whose pool is gone is left out: it can be read but not rebuilt.
-
-    Args:
-        root: the workspace.
-        tasks_of: returns the tasks of a pool's segments.
     """
     tasks = [task for pool in published(root / POOLS) for task in tasks_of(pool)]
     return [task for task in tasks if (task.path(root) / MANIFEST).exists()]

@@ -31,13 +31,7 @@ from pipeline.stages.systems import Baseline
 
 @dataclass(frozen=True)
 class BaselineConfig:
-    """Settings that determine a ranking that reads no text.
-
-    Attributes:
-        order: ``most-cited``, ``newest`` or ``random``.
-        seed: seed of a random order; 0 otherwise.
-        depth: entries ranked per query.
-    """
+    """Settings that determine a ranking that reads no text; the seed is 0 unless the order is ``random``."""
 
     order: str
     seed: int
@@ -97,14 +91,7 @@ def _random(pool: Pool, config: BaselineConfig) -> list[tuple[Rows, Scores]]:
 
 @dataclass(frozen=True)
 class ImportConfig:
-    """Settings that determine an imported ranking.
-
-    Attributes:
-        name: name of the system in tables.
-        sha256: checksum of the file.
-        depth: entries kept per query.
-        allow_unknown: whether queries and documents that the pool does not have are left out.
-    """
+    """Settings of an imported ranking; ``allow_unknown``: what the pool does not have is left out."""
 
     name: str
     sha256: str
@@ -153,13 +140,10 @@ def _summary(counts: Counts) -> str:
 
 
 def _checksum(path: Path) -> str:
-    remedy = "Give the path of a run file"
-    if path.exists() and not path.is_file():  # a device or a pipe may have no end
-        raise InputError(f"the run {path} cannot be read (it must be a file)", remedy)
     try:
-        return files.sha256(path)
+        return files.sha256(files.given(path))
     except OSError as error:
-        raise InputError(f"the run {path} cannot be read ({error.strerror})", remedy) from error
+        raise InputError(f"the run {path} cannot be read ({error.strerror})", "Give the path of a run file") from error
 
 
 @dataclass(frozen=True)

@@ -56,12 +56,7 @@ class RerankConfig:
 
 @dataclass(frozen=True)
 class Reranking(Sharded):
-    """Reranking of one ranking.
-
-    Attributes:
-        model: the reranker.
-        head: number of entries per query that it reads.
-    """
+    """Reranking of the first ``head`` entries per query of one ranking by a model."""
 
     model: Model
     head: int
@@ -118,12 +113,9 @@ def rerank_task(corpus: Artifact, pool: Task | Artifact, ranking: Task, model: M
 
 
 def reranked(ranking: Ranking, head: int, scores: Scores) -> Ranking:
-    """Return a ranking with new scores for the first entries of each query, and the others below.
+    """Return a ranking with new scores for the first ``head`` entries of each query, and the others below.
 
-    Args:
-        ranking: entries in final order.
-        head: number of entries per query that have a new score; a shorter ranking has fewer.
-        scores: float32, the new scores in the ranking's order.
+    ``scores``, float32, are the new ones in the ranking's order; a shorter ranking has fewer.
     """
     in_head = ranking.rank <= head
     queries = int(ranking.query[-1]) + 1 if len(ranking) else 0

@@ -34,14 +34,9 @@ AMONG_ABSTRACTS = "among-abstracts.arrow"
 
 @dataclass(frozen=True)
 class ScoreConfig:
-    """Settings of one scoring.
+    """Settings of one scoring: system, sample of the pool from 1, and canonical names of measures in canonical order.
 
-    Attributes:
-        system: name of the system that was ranked.
-        sample: sample of the pool, from 1; of a pool without samples 1.
-        measures: canonical names, in canonical order.
-        missing_positives: whether denominators ``count`` positives that the corpus lacks, as trec_eval does, or
-            ``ignore`` them.
+    Denominators ``count`` positives that the corpus lacks, as trec_eval does, or ``ignore`` them.
     """
 
     system: str
@@ -86,16 +81,13 @@ def score_task(
     missing_positives: str = "ignore",
     engine: str = "numpy",
 ) -> Task:
-    """Return the task that scores one ranking of one pool.
+    """Return the task that scores one ranking of one pool by measures, whose order and spelling do not matter.
 
     The artifact is ``scores.arrow``: measure by measure, a row for each query that has a positive. A query without
     results scores 0 and is counted; a query without a positive cannot be scored and is counted. Where positives and
     negatives differ by much in the share without an abstract, :data:`AMONG_ABSTRACTS` has the same scores among the
-    candidates with one.
-
-    ``system`` is recorded as data; a text is a name without parts.
-
-    The order and spelling of measures do not matter, and every engine gives the same values.
+    candidates with one. ``system`` is recorded as data; a text is a name without parts. Every engine gives the same
+    values.
 
     Raises:
         InputError: a measure or the engine is unknown; or missing positives shall count in a pool that cannot have

@@ -25,11 +25,7 @@ from pipeline.stages.pool import pool_task, read_ids
 
 @dataclass(frozen=True)
 class Selection:
-    """Pools as a user names them.
-
-    Attributes:
-        given: settings by name (:data:`pipeline.corpus.poolconfig.SETTINGS`); a missing one has its default.
-    """
+    """Pools as a user names them: settings by name (:data:`pipeline.corpus.poolconfig.SETTINGS`) that are given."""
 
     given: Mapping[str, Any]
 
@@ -109,9 +105,7 @@ class Selection:
 def selection(**settings: Any) -> Selection:
     """Return the pools selected by settings; a setting that is None or left out has the protocol's default.
 
-    Args:
-        **settings: of :data:`pipeline.corpus.poolconfig.SETTINGS`. Texts are parsed as on the command line. There may
-            be several fields or sizes: ``"Art,Biology"``, or a list.
+    Texts are parsed as on the command line. There may be several fields or sizes: ``"Art,Biology"``, or a list.
 
     Raises:
         InputError: a setting or its value is unknown, or of another type.

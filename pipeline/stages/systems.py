@@ -11,14 +11,17 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from pipeline.core.errors import InputError, nearest, require_known
+from pipeline.core.manifest import Manifest
 from pipeline.encode import names, registry
 from pipeline.encode.model import Model
 from pipeline.encode.names import Name
 from pipeline.exchange.runs import labelled_file, name_of
+from pipeline.retrieve.engines import INDEXES
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4
 """Anserini's default parameters of BM25."""
@@ -34,12 +37,9 @@ _COMBINING = ("rrf", "rerank")
 
 @dataclass(frozen=True)
 class Bm25:
-    """Parameters of BM25 (Medić & Šnajder 2022, appendix A).
+    """Parameters of BM25 (Medić & Šnajder 2022, appendix A): saturation of term frequency, normalisation by length.
 
-    Attributes:
-        k1: saturation of term frequency.
-        b: normalisation by document length.
-        tuning: whether a tuning of the pool sets both: never (``none``), if there is one (``any``), or always.
+    A tuning of the pool sets both never (``none``), if there is one (``any``), or always (``required``).
     """
 
     k1: float = DEFAULT_K1
@@ -75,11 +75,9 @@ class Reranker:
 class System:
     """What ranks: a parsed name with what it resolves to.
 
-    Attributes:
-        title: its name in tables (:func:`pipeline.stages.titles.display_name`): without folders, with labels.
-        ranker: BM25, a baseline, an encoder or a run file, which rank by themselves; ``rrf``, which fuses ``parts``;
-            or a reranker of the only one.
-        parts: the systems whose rankings it reads.
+    ``title`` is its name in tables (:func:`display_name`): without folders, with labels. The ranker is BM25, a
+    baseline, an encoder or a run file, which rank by themselves; ``rrf``, which fuses ``parts``; or a reranker of the
+    only one.
     """
 
     title: Name
@@ -142,11 +140,6 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
-    has_encoder = any(isinstance(system.ranker, Reranker) for system in systems) or any(
-        "compute" in part.settings() for model in encoders(systems) for part in (model, *model.parts)
-    )
-    if precision is not None and not has_encoder:
-        raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
     for label, count in Counter(name.label for name in set(typed)).items():
         if label and count > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each another label")
@@ -281,3 +274,73 @@ def _bm25(name: Name) -> Bm25:
     if not (0 <= bm25.k1 < float("inf") and 0 <= bm25.b <= 1):
         raise InputError(f"{str(name)!r} is out of range", "k1 is at least 0, b between 0 and 1")
     return bm25
+
+
+UNTUNED = f"bm25:k1={DEFAULT_K1:g},b={DEFAULT_B:g}"
+"""BM25 with Anserini's parameters. On pools without a tuning, tables call it ``bm25``."""
+
+
+def stored_names(text: str) -> tuple[str, ...]:
+    """Return the names of systems in tables: labels, paths cut to their last part, BM25's parameters spelled once."""
+    return tuple(_as_shown(name).title for name in names.parse(text))
+
+
+def _as_shown(name: Name) -> Name:
+    if name.label:
+        return name
+    if name.parts is not None:
+        return replace(name, parts=tuple(map(_as_shown, name.parts)))
+    if not ranks_without_encoder(name):
+        return names.display_name(name)
+    system = resolve(name)
+    return names.parse_one(UNTUNED) if system == System.bm25() else system.title
+
+
+def stored_system(scores: Manifest) -> Name:
+    """Return the system of scores; scores of earlier versions record it as text only."""
+    if "system" in scores.provenance:
+        return Name.of(scores.provenance["system"])
+    return system_of(str(scores.config["system"]))
+
+
+@cache
+def system_of(text: str) -> Name:
+    """Return the system with a name in tables; text that cannot be parsed is a system without parts."""
+    plain, _, index = text.rpartition("@")
+    if index.partition(":")[0] not in INDEXES:
+        plain, index = text, ""
+    (*others, name) = names.parse(plain) or [Name(plain)]
+    return replace(Name(plain) if others or name.label else name, index=index)
+
+
+def exact_name(text: str) -> str:
+    """Return a name in tables without its index: the same system by exact search."""
+    return replace(system_of(text), index="").title
+
+
+def is_tuned(system: Name) -> bool:
+    """Return whether a stored system, or a part of it, is BM25 with tuned parameters."""
+    return any(part.base == TUNED for part in system.walk())
+
+
+def spelled(system: Name, tuned: str, untuned: str) -> Name:
+    """Return a stored system with a name each for tuned BM25 and for BM25 with Anserini's parameters."""
+    by_name = {TUNED: names.parse_one(tuned), "bm25": names.parse_one(untuned)}
+    return system.map(lambda part: by_name.get(part.title, part) if part.parts is None else part)
+
+
+def display_name(system: Name, *, tuned: bool) -> tuple[str, list[str]]:
+    """Return the name of a stored system in tables, and the further names that mean it.
+
+    ``tuned`` says whether its pool has a tuning. Then ``bm25`` is the tuned one.
+    """
+    name = spelled(system, "bm25", UNTUNED if tuned else "bm25")
+    others = spelled(system, "bm25", UNTUNED), spelled(system, TUNED, UNTUNED)
+    titles = [each.title for exact in (name, *others) for each in (exact, replace(exact, index=""))]
+    return name.title, [title for title in dict.fromkeys(titles) if title != name.title]
+
+
+def fused_names(text: str) -> list[str]:
+    """Return the names in tables of the systems that a fused one combines; empty for any other system."""
+    system = system_of(text)
+    return [part.title for part in system.parts or ()] if system.base == "rrf" else []

@@ -30,8 +30,7 @@ from pipeline.measure.inputs import Qrels
 from pipeline.stages.bm25 import AnalyzerConfig, installed_analyzer, read_terms, terms_tasks
 from pipeline.stages.ranking_file import open_pool
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System
-from pipeline.stages.titles import display_name, is_tuned
+from pipeline.stages.systems import DEFAULT_B, DEFAULT_K1, Bm25, System, display_name, is_tuned
 
 GRID_K1 = (0.5, 0.7, 0.9, 1.1, 1.3, 1.5, 1.7, 1.9, 2.1)
 GRID_B = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -49,14 +48,7 @@ _MAY_DIFFER = ("size", "queries", "validation_queries", "sample", "split", "nest
 
 @dataclass(frozen=True)
 class TuneConfig(AnalyzerConfig):
-    """Settings that determine a tuning.
-
-    Attributes:
-        k1: values of k1.
-        b: values of b, each tried with each k1.
-        depth: rank cutoff of average precision.
-        pool: settings of the validation pool.
-    """
+    """Settings that determine a tuning: its grid, the rank cutoff of average precision, the validation pool."""
 
     k1: tuple[float, ...]
     b: tuple[float, ...]
@@ -65,13 +57,7 @@ class TuneConfig(AnalyzerConfig):
 
 
 class Tuning(NamedTuple):
-    """Result of a tuning.
-
-    Attributes:
-        artifact: the published tuning.
-        k1: best value; the smallest of equally good ones.
-        b: best value; the smallest of equally good ones.
-    """
+    """Result of a tuning: the published artifact and its best point; of equally good ones the smallest."""
 
     artifact: Artifact
     k1: float
@@ -84,13 +70,7 @@ class Tuning(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Mean average precision at every point of the grid.
-
-    Attributes:
-        k1: float64 ``[rows]``.
-        b: float64 ``[columns]``.
-        values: float64 ``[rows, columns]``, fractions.
-    """
+    """Mean average precision, fractions ``[rows, columns]``, at every point of the grid: k1 of rows, b of columns."""
 
     k1: npt.NDArray[np.float64]
     b: npt.NDArray[np.float64]
@@ -121,9 +101,8 @@ def tune_task(
 ) -> Task:
     """Return the task that tries every k1 with every b on a validation pool.
 
-    The usual grid is widened if its best point is at the edge: k1 from 0.1 to 4, b from 0.
-
-    The artifact is ``grid.arrow``. The counts hold the best point, its MAP, and the MAP of Anserini's default point.
+    The usual grid is widened if its best point is at the edge: k1 from 0.1 to 4, b from 0. Counts have the best point,
+    its MAP, and that of Anserini's default point.
     """
     settings = canonical(pool.config)
     if settings["split"] != "validation":
@@ -218,9 +197,9 @@ def tunings_for(root: Path, systems: Iterable[System]) -> list[Artifact]:
 def find_tuning(tunings: Iterable[Artifact], corpus: str, pool: Mapping[str, Any]) -> Tuning | None:
     """Return the tuning that applies to a pool, or None; ``corpus`` is the identity of its corpus.
 
-    It has the same corpus, field, year, seed and rules, and at least as many queries. So its validation queries are
-    disjoint from the pool's test queries, which are among those that the validation queries leave out. Of several
-    tunings, one of the pool's own size applies, else the one with the largest validation pool.
+    It has the same corpus, field, year, seed and rules, and at least as many queries, so its validation queries are
+    none of the pool's test queries. Of several, one of the pool's own size applies, else the one with the largest
+    validation pool.
     """
     applicable = [
         artifact

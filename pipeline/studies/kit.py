@@ -101,17 +101,26 @@ from pipeline.sources.base import RAW_PAPERS, PaperBatch, QuerySet, Release, fin
 from pipeline.sources.collection import JsonLines
 from pipeline.sources.papers import Paper, paper_batches
 from pipeline.sources.records import StrictTally, Tally, numbered, open_parquet, read_columns, read_records
-from pipeline.stages.authors import authors_task
 from pipeline.stages.chain import Evaluation
-from pipeline.stages.corpus import corpus_task
+from pipeline.stages.corpus import authors_task, corpus_task
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_of
 from pipeline.stages.pool import read_ids
 from pipeline.stages.ranking_file import RECORDED, read_ranking, write_ranking
 from pipeline.stages.score import score_task, score_tasks
 from pipeline.stages.selection import Selection
-from pipeline.stages.systems import TUNED, Bm25, System, encoders, parse_systems
-from pipeline.stages.titles import UNTUNED, fused_names, spelled, stored_names, stored_system
+from pipeline.stages.systems import (
+    TUNED,
+    UNTUNED,
+    Bm25,
+    System,
+    encoders,
+    fused_names,
+    parse_systems,
+    spelled,
+    stored_names,
+    stored_system,
+)
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Drawing, Report, Steps, Study
 from pipeline.studies.pools import Draw, own_pool, with_negatives

@@ -35,8 +35,7 @@ from pipeline.scores.store import Rankings, open_rankings, runs_of, stored, valu
 from pipeline.scores.summary import flat, summarise
 from pipeline.scores.tables import Table
 from pipeline.stages.selection import Selection, joined
-from pipeline.stages.systems import TUNED
-from pipeline.stages.titles import UNTUNED, stored_names
+from pipeline.stages.systems import TUNED, UNTUNED, stored_names
 from pipeline.stages.tune import Tuning, tune_task
 from pipeline.studies.base import Report
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.text import (
-    csv_cell,
     doi_key,
     id_keys,
     integer,
@@ -89,18 +88,6 @@ def test_what_is_not_printable_is_escaped() -> None:
     assert printable("Übung – 日本 (†)") == "Übung – 日本 (†)"
     hostile = "a\nb\r\x1b[31m\0\u202e\u2028\ud800\x9b"
     assert printable(hostile) == r"a\nb\r\x1b[31m\x00\u202e\u2028\ud800\x9b"
-
-
-def test_cells_of_text() -> None:
-    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "": ""}
-    assert {text: csv_cell(text) for text in cells} == cells
-
-
-@given(st.text())
-def test_a_cell_is_one_line_and_no_formula(text: str) -> None:
-    cell = csv_cell(text)
-    assert cell.isprintable()
-    assert not cell.startswith(("=", "@"))
 
 
 def test_addresses_without_their_passwords() -> None:

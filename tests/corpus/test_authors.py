@@ -14,7 +14,7 @@ from pipeline.core.schema import NO_YEAR
 from pipeline.corpus.authors import CLASSES, Authors
 from pipeline.corpus.reader import Corpus
 from pipeline.sources.authors import author_rows
-from pipeline.stages.authors import authors_task
+from pipeline.stages.corpus import authors_task
 from tests.releases import openalex_work, random_s2orc, s2ag_paper, write_lines, write_s2ag, write_s2orc
 
 ADDRESS = "https://openalex.org/"

@@ -17,8 +17,15 @@ from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES
 from pipeline.encode import kinds, known, names, registry
 from pipeline.encode.names import Name, parse, parse_one, walk
-from pipeline.stages.systems import Reranker, encoders, parse_systems
-from pipeline.stages.titles import display_name, fused_names, stored_names, stored_system
+from pipeline.stages.systems import (
+    Reranker,
+    display_name,
+    encoders,
+    fused_names,
+    parse_systems,
+    stored_names,
+    stored_system,
+)
 from tests.cli.run import flags, mdcr, mdcr_json
 from tests.encode.tiny import save_adapter, save_bert, save_cross_encoder
 

@@ -105,11 +105,8 @@ class Documents(NamedTuple):
 class Postings(NamedTuple):
     """Posting lists of documents.
 
-    Attributes:
-        starts: int64 ``[terms + 1 or more]``, start of the posting list of each term.
-        documents: uint16, positions of documents, rising within a term.
-        frequencies: uint32, term frequencies in the documents.
-        impacts: float32, contributions to the documents' scores, for a query frequency of 1.
+    The list of each term begins at ``starts``, int64 ``[terms + 1 or more]``; it has positions of documents, rising,
+    term frequencies, and ``impacts``, contributions to the documents' scores for a query frequency of 1.
     """
 
     starts: Offsets
@@ -120,12 +117,10 @@ class Postings(NamedTuple):
 
 @dataclass(frozen=True)
 class Collection:
-    """The documents of a pool, with the statistics of the terms of queries.
+    """The documents of a pool, by block of the index, with the statistics of the terms of queries.
 
-    Attributes:
-        idf: float32 ``[terms + 1]``; the last one, 0, is that of terms that are in no query.
-        average: mean length of the documents that have terms, 1 if none has.
-        parts: the documents of each block of the index.
+    ``idf``, float32 ``[terms + 1]``, ends with 0 for terms that are in no query; ``average`` is the mean length of the
+    documents that have terms, 1 if none has.
     """
 
     idf: formula.Floats

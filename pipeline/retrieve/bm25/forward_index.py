@@ -51,13 +51,7 @@ class TermsBlock(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Papers of one block.
-
-    Attributes:
-        rows: uint32 ``[n]``, rising.
-        positions: int64 ``[n]``, positions in the block.
-        block: the whole block, memory-mapped.
-    """
+    """Papers of one block: rising rows and their positions in it, int64 ``[n]``, and the block, memory-mapped."""
 
     rows: Rows
     positions: npt.NDArray[np.int64]

@@ -61,13 +61,9 @@ class RankCounts(NamedTuple):
     def start(
         cls, offsets: npt.NDArray[np.int64], keys: Keys, slack: npt.NDArray[np.float64], width: int
     ) -> RankCounts:
-        """Return zero counts.
+        """Return zero counts for ``keys``, which are sorted in place within a query, and ``width`` padded points.
 
-        Args:
-            offsets: int64 ``[queries + 1]``, start of the relevant documents of each query.
-            keys: uint64 ``[offsets[-1], points]``, keys of relevant documents; sorted in place.
-            slack: float64 ``[2, queries]``, maximum error of estimates: absolute, and relative to the score.
-            width: number of padded points.
+        ``slack``, float64 ``[2, queries]``, is the maximum error of estimates: absolute, and relative to the score.
         """
         queries, points = len(offsets) - 1, keys.shape[1]
         lowest, needed = np.zeros((queries, points), np.int64), np.full((queries, width), np.inf, np.float32)
