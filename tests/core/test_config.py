@@ -2,13 +2,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pipeline.core.config import (
     canonical,
-    counted,
     digest,
     file_name,
     format_count,
@@ -70,18 +68,6 @@ def test_unknown_setting_names_the_nearest() -> None:
 )
 def test_counts_as_users_write_them(text: str, number: int) -> None:
     assert parse_count(text, "--size") == parse_count(format_count(number), "--size") == number
-
-
-@pytest.mark.parametrize(
-    ("number", "noun", "text"),
-    [
-        (1, "query", "1 query"),
-        (2_000, "paper", "2,000 papers"),
-        ("all", "query", "all queries"),
-    ],
-)
-def test_a_count_agrees_with_its_noun(number: Any, noun: str, text: str) -> None:
-    assert counted(number, noun) == text
 
 
 @pytest.mark.parametrize("text", ["", "many", "-5", "0", "1.2345k5", "2MM", "0.5", "nan"])

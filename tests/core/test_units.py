@@ -77,24 +77,6 @@ def test_a_lost_part_is_what_is_missing(planned: Runner) -> None:
     assert divided(planned.root).manifest.counts == {"bytes": 7}
 
 
-def test_a_damaged_unit_is_made_again(whole: Artifact, planned: Runner) -> None:
-    def killed(assignment: Assignment) -> list[UnitProvenance]:
-        run_assignment(assignment)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        divided(planned.root, killed)
-    (planned.work_folder(TASK) / "c").write_text("C")
-    left: list[str] = []
-
-    def note(assignment: Assignment) -> list[UnitProvenance]:
-        left.extend(assignment.units)
-        return [run_assignment(assignment)]
-
-    assert divided(planned.root, note).manifest.outputs == whole.manifest.outputs
-    assert left == ["c"]
-
-
 def test_a_doubled_assignment_makes_nothing_twice(planned: Runner) -> None:
     work = Workdir(planned.work_folder(TASK))
     assignment = Assignment(Units(), {}, work, work.plan() or {}, HERE, True)

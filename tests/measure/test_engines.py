@@ -15,7 +15,7 @@ from pipeline.core.errors import InputError
 from pipeline.measure import inputs as measured
 from pipeline.measure.engines import ENGINES, average_precision, evaluate, evaluate_all
 from pipeline.measure.hits import Hits
-from pipeline.measure.measures import MEASURES, Definition, Measure, parse_measures
+from pipeline.measure.measures import MEASURES, Measure, parse_measures
 from tests.measure.cases import Grades, Run, inputs, random_case, trec_eval
 
 KINDS = [kind for kind in MEASURES.values() if kind.ranx]
@@ -96,18 +96,6 @@ def test_a_query_without_a_paper_of_the_grade_is_refused_or_left_out() -> None:
     ):
         evaluate(*case, parse_measures("map(rel=2)"))
     np.testing.assert_array_equal(evaluate_all(*case, parse_measures("map,map(rel=2)")), [[1, 1], [1, np.nan]])
-
-
-@pytest.mark.usefixtures("plain_ranx")
-def test_a_new_measure_is_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = Definition("hit_rate_again", "Again", MEASURES["hit_rate"].compute, ranx="hit_rate")
-    monkeypatch.setitem(MEASURES, entry.name, entry)
-    (parsed,) = parse_measures("hit_rate_again@5")
-    assert parsed.label == "Again@5"
-    case = inputs(*random_case(3, queries=20, rows=30, depth=9, positives=5, score_levels=9))
-    first, second = (evaluate(*case, [parsed], engine) for engine in ENGINES)
-    assert (first == second).all()
-    assert 0 < first.mean() < 1
 
 
 @pytest.mark.usefixtures("plain_ranx")

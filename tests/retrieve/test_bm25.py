@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from pipeline.core.errors import StageError
 from pipeline.corpus.reader import Text
 from pipeline.retrieve.base import Exclusions, Ranking
-from pipeline.retrieve.bm25 import collection, forward_index, grid, search
+from pipeline.retrieve.bm25 import collection, grid
 from pipeline.retrieve.bm25.forward_index import ForwardIndex
 from pipeline.stages.tune import GRID_B, GRID_K1
 from tests.retrieve.bm25 import (
@@ -24,10 +23,8 @@ from tests.retrieve.bm25 import (
     by_index,
     by_lucene,
     grid_ranks,
-    opened,
     publish,
     random_texts,
-    real_texts,
 )
 from tests.retrieve.cases import exclusions, same
 
@@ -65,14 +62,6 @@ def test_lucenes_ranking_of_random_texts(tmp_path: Path) -> None:
         Asked.of(queries, everyone[everyone % 3 == 0]),
     ]
     check(tmp_path, texts, pools, POINTS)
-
-
-@pytest.mark.realdata
-def test_lucenes_ranking_of_real_papers(tmp_path: Path) -> None:
-    texts = real_texts("s2orc-real")[:1_500]
-    rows = np.random.default_rng(8).permutation(len(texts))
-    asked = [Asked.of(rows[:60], rows[40:1_200]), Asked.of(rows[50:90], rows[900:1_400])]
-    check(tmp_path, texts, asked, POINTS[:3])
 
 
 def test_ties_go_by_row_at_every_cut(tmp_path: Path) -> None:
@@ -129,26 +118,6 @@ def test_blocks_and_threads_change_no_byte(
     whole = by_index(index, asked, depth=50, threads=1)
     monkeypatch.setattr(collection, "BLOCK_DOCUMENTS", block)
     assert same(by_index(index, asked, depth=50, threads=threads), whole)
-
-
-def test_blocks_of_the_index_change_no_byte(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[Text], index: ForwardIndex, asked: Asked
-) -> None:
-    expected = by_index(index, asked)
-    monkeypatch.setattr(forward_index, "BLOCK_PAPERS", 700)
-    other = analysed(tmp_path, publish(tmp_path, texts, shard_rows=900), asked)
-    assert same(by_index(other, asked), expected)
-
-
-def test_documents_bound_the_lists_of_queries(index: ForwardIndex) -> None:
-    """300 lists of 40,000 keys would take 96 MB."""
-    everyone = Asked.of(range(300), range(2_480))
-    read = opened(index, everyone)
-    tracemalloc.start()
-    search.search(*read, everyone.excluded, k1=0.9, b=0.4, depth=20_000, threads=1)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 60e6
 
 
 def test_papers_without_terms_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pipeline.retrieve.bm25.analyzer import MARK, CachedAnalyzer, Words
 from pipeline.retrieve.bm25.forward_index import TermsBlock
 from pipeline.retrieve.lucene import Lucene
-from tests.retrieve.bm25 import MEMORY, pairs_of, real_texts
+from tests.retrieve.bm25 import MEMORY, pairs_of
 from tests.retrieve.test_lucene import WEIRD
 
 pytestmark = pytest.mark.java
@@ -89,19 +89,6 @@ def test_lucenes_terms_of_weird_text_and_of_the_mark(lucene: Lucene) -> None:
     assert lucene.analyse(MARK) == MARK
     marked = [MARK, f"a {MARK}-{MARK} runs", f"é{MARK} running", f"é.{MARK}"]
     assert_lucenes(lucene, [*marked, *WEIRD])
-
-
-@pytest.mark.realdata
-def test_lucenes_terms_of_real_papers(lucene: Lucene) -> None:
-    assert_lucenes(lucene, [f"{text.title} {text.abstract}" for text in real_texts("s2orc-real")[:2_000]])
-
-
-def test_words_together_in_small_parts(lucene: Lucene, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [f"running{n}" for n in range(50)] + ["the", "don't", "é", "中文", f"{MARK}.é"]
-    whole = counted(CachedAnalyzer(lucene, 10**6), words)
-    monkeypatch.setattr("pipeline.retrieve.bm25.analyzer.WORDS_PER_CALL", 7)
-    assert counted(CachedAnalyzer(lucene, 10**6), words) == whole
-    assert whole == [Counter(alone(lucene, word)) for word in words]
 
 
 def test_words_are_numbered_by_first_use_while_their_table_grows() -> None:

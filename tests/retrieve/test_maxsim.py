@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pipeline.core.csr import Groups
 from pipeline.core.errors import InputError
@@ -73,18 +71,6 @@ def test_papers_with_very_many_vectors() -> None:
     rows = np.arange(5, dtype=np.uint32)
     expected = best(queries, rows, groups, "l2", 3, no_exclusions(2))
     assert same(search(queries, groups, rows, "l2", 3, no_exclusions(2)), expected)
-
-
-@settings(max_examples=30)
-@given(st.integers(0, 10_000), st.sampled_from(METRICS))
-def test_small_whole_numbers_tie_everywhere(seed: int, metric: Metric) -> None:
-    rng = np.random.default_rng(seed)
-    groups = grouped(rng.integers(-1, 2, (60, 3)).astype(np.float32), rng, 4)
-    queries = grouped(rng.integers(-1, 2, (6, 3)).astype(np.float32), rng, 3)
-    rows, nothing = np.arange(len(groups), dtype=np.uint32), no_exclusions(len(queries))
-    depth = int(rng.integers(1, 30))
-    expected = best(queries, rows, groups, metric, depth, nothing)
-    assert same(search(queries, groups, rows, metric, depth, nothing, size=7), expected)
 
 
 @pytest.mark.parametrize(

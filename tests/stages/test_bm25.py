@@ -57,16 +57,6 @@ def test_every_paper_has_its_own_terms(tmp_path: Path, shard_rows: int) -> None:
     assert segment.manifest.counts == {"wanted": 51, "present": 0, "analysed": 51, "tokens": 153}
 
 
-def test_a_second_pool_adds_only_what_is_missing(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, PAPERS)
-    pools = [make_pool(tmp_path, corpus, [q], list(range(a, b))) for q, a, b in ((0, 1, 30), (50, 10, 40), (5, 5, 35))]
-    segments = [terms(tmp_path, corpus, pool) for pool in pools]
-    assert [s.manifest.counts["analysed"] for s in segments] == [30, 11, 0]
-    assert [s.manifest.counts["present"] for s in segments] == [0, 20, 30]
-    assert len({segment.path.parent for segment in segments}) == 1
-    assert not segments[2].outputs("terms-*")
-
-
 def test_query_texts_have_a_store_of_their_own(tmp_path: Path) -> None:
     corpus = make_corpus(
         tmp_path,
@@ -199,18 +189,6 @@ def test_bm25_counts_what_it_could_not_rank(tmp_path: Path) -> None:
     ]
     assert artifact.manifest.counts["queries_without_results"] == 2
     assert artifact.manifest.counts["excluded"] == 3
-
-
-def test_a_damaged_index_is_rebuilt(tmp_path: Path) -> None:
-    corpus = make_corpus(tmp_path, 20)
-    pool = make_pool(tmp_path, corpus, [1, 2])
-    before, index = make(tmp_path, ranking(corpus, pool, "lucene")), make(tmp_path, lucene_task(corpus, pool))
-    victim = next(index.path.glob("index/*.doc"))
-    victim.write_bytes(bytes(victim.stat().st_size))
-    repaired = make(tmp_path, lucene_task(corpus, pool), repair=True)
-    assert not repaired.damaged()
-    again = bm25_ranking_task(corpus, pool, {"lucene": repaired}, k1=0.9, b=0.4)
-    assert make(tmp_path, again).path == before.path
 
 
 def test_what_cannot_be_searched_is_refused(tmp_path: Path) -> None:

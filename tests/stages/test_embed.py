@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from pipeline.encode.model import Model
 from pipeline.encode.store import VectorStore
 from pipeline.stages.dense import dense_ranking_task
 from pipeline.stages.embed import embed_tasks, store_folder, store_of, stored_tasks
-from pipeline.stages.ranking_file import read_ranking
 from tests.builders import make_corpus, make_pool
 from tests.encode.stub import StubEncoder, unit_vector
 from tests.encode.tiny import save_bert, words
@@ -256,13 +254,3 @@ def test_queries_with_a_prompt_of_their_own_have_a_second_vector(tmp_path: Path)
     prompted = [Text(f"w9 w8{text.title}", text.abstract) for text in texts]
     np.testing.assert_allclose(store_of(queries).grouped(rows).vectors, encoder.encode(prompted), atol=1e-6)
     np.testing.assert_allclose(store_of(papers).grouped(rows).vectors, encoder.encode(texts), atol=1e-6)
-    vectors = {"paper": papers, "query": queries}
-    for model in (asked, dataclasses.replace(asked, truncate_dim=8)):
-        ranking = make(tmp_path, dense_ranking_task(corpus, pool, vectors, model, depth=5))
-        found = [
-            store_of(vectors[of]).grouped(np.array(r)).vectors[:, : model.truncate_dim or None]
-            for of, r in (("query", rows), ("paper", range(20, 50)))
-        ]
-        distances = np.square(found[0][:, None].astype(np.float64) - found[1][None]).sum(2)
-        best = np.sort(distances, axis=1)[:, :5]
-        np.testing.assert_allclose(-read_ranking(ranking).score.reshape(2, 5), best, rtol=1e-4, atol=1e-4)

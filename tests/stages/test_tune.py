@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
@@ -138,11 +137,6 @@ def test_the_usual_grid_is_widened_where_its_best_point_is_at_the_edge(
     assert grid.is_at_edge(best.k1, best.b)
     assert "values outside it may be better" in capsys.readouterr().err
     assert not grid.is_at_edge(1.1, 0.0)
-
-
-def test_a_tuning_of_an_earlier_version_serves_no_pool(corpus: Artifact, tuned: Artifact) -> None:
-    manifest = dataclasses.replace(tuned.manifest, stage_version=2)
-    assert not served([dataclasses.replace(tuned, manifest=manifest)], corpus)
 
 
 def test_a_test_pool_is_refused(corpus: Artifact) -> None:
