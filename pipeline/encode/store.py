@@ -63,12 +63,7 @@ class VectorStore(SegmentStore):
 
     @property
     def dimension(self) -> int:
-        """Components of a vector.
-
-        Raises:
-            InputError: more are asked for than the vectors have.
-            StageError: the store holds no vectors.
-        """
+        """Components of a vector; raises InputError if more are asked for, StageError without vectors."""
         for segment in self._segments:
             if len(segment.rows):
                 return self._components(_opened(segment.artifact, int(segment.numbers[0]))[1])
