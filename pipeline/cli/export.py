@@ -19,6 +19,7 @@ from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Corpus
 from pipeline.encode.names import split_names
 from pipeline.exchange import export as formats
+from pipeline.exchange import standards
 from pipeline.scores.frames import EXPORTED
 from pipeline.stages.tune import shown_on
 
@@ -76,12 +77,15 @@ def _runs(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 
 
 def _scores(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
-    """Write stored scores as one file; an option that is not given restricts nothing."""
+    """Write stored scores as one file, or one for each system; an option that is not given restricts nothing."""
     settings = {"corpus": options.corpus, "depth": options.depth, "systems": options.model}
     frame = Workspace(read.runner(options)).scores(**read.given_pools(options), **settings)
     path = folder / f"scores.{options.format}"
     if options.dry_run:
         say(f"{len(frame):,} scores would be written to {path}")
+        return
+    if options.format == standards.EVAL_RESULTS:
+        yield from standards.write_scores(folder, frame)
         return
     formats.write_frame(path, frame.select(EXPORTED), options.format)
     yield path
@@ -105,6 +109,6 @@ def _vectors(options: argparse.Namespace, folder: Path) -> Iterable[Path]:
 _KINDS: dict[str, tuple[tuple[str, ...], Callable[[argparse.Namespace, Path], Iterable[Path]]]] = {
     "pool": (tuple(formats.POOL_FORMATS), _pools),
     "run": (formats.RANKING_FORMATS, _runs),
-    "scores": (formats.FRAME_FORMATS, _scores),
+    "scores": ((*formats.FRAME_FORMATS, standards.EVAL_RESULTS), _scores),
     "vectors": (("npy", "parquet"), _vectors),
 }

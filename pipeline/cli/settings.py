@@ -127,7 +127,7 @@ class Export:
 
     format: str | None = setting(
         None,
-        "pool: beir (default) or trec; run: trec (default) or json; scores: csv (default) or parquet; "
+        "pool: beir (default) or trec; run: trec (default) or json; scores: csv (default), parquet or eval_results; "
         "vectors: npy (default) or parquet",
     )
     output: Path | None = setting(None, "folder for the files (default: runs/exports)")

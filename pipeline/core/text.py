@@ -20,6 +20,7 @@ _IRREGULAR_SPACES = rf"[{_OTHER_SPACES}]|  |\A | \z"
 _NOT_ALPHANUMERIC = {code: None for code in range(128) if not chr(code).isalnum()}
 _LETTERED = r"\A[A-Za-z](0|[1-9][0-9]{0,15})\z"
 _DOI = re.compile(r"(?:[a-z:/.]*doi(?:\.org)?[:/]\s*)?(10\.[0-9]+(?:\.[0-9]+)*/\S+)")
+_FORMULA = re.compile(r"[=@]|[+-](?![\d.]+\Z)")
 _ESCAPED = re.compile(r"[\s%]")
 
 ENCODED = "percent-encoded"
@@ -122,6 +123,11 @@ def escape(text: str) -> str:
 def unescape(text: str) -> str:
     """Return the id of an escaped one (:func:`escape`); invalid codes stay."""
     return unquote(text, errors="replace") if "%" in text else text
+
+
+def csv_cell(text: str) -> str:
+    """Return text as a cell of a CSV table: one line, after an apostrophe if a spreadsheet would run it as a formula."""
+    return "'" * bool(_FORMULA.match(text.lstrip("'"))) + printable(text)
 
 
 def without_credentials(text: str) -> str:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipeline.core import files
 from pipeline.core.errors import InputError
-from pipeline.core.text import printable
+from pipeline.core.text import csv_cell
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.reader import Rows
 from pipeline.measure import trec
@@ -52,11 +52,11 @@ _ID_COLUMNS = ("query_id", "paper_id")
 
 
 def as_csv(frame: pl.DataFrame) -> str:
-    """Return a frame as CSV: lists joined by ``;``, texts other than ids by :func:`pipeline.core.text.printable`."""
+    """Return a frame as CSV: lists joined by ``;``, texts other than ids by :func:`pipeline.core.text.csv_cell`."""
     lists = pl.selectors.list()
     frame = frame.with_columns(lists.list.eval(pl.element().cast(pl.String)).list.join(";"))
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in _ID_COLUMNS]
-    cells = (pl.col(name).replace("", None).map_elements(printable, pl.String) for name in texts)
+    cells = (pl.col(name).replace("", None).map_elements(csv_cell, pl.String) for name in texts)
     text: str = frame.with_columns(cells).write_csv()
     return text
 

@@ -76,8 +76,16 @@ class Chain(Ranked):
         """Return an evaluation for each pool and system, pool by pool.
 
         Raises:
-            InputError: a pool lacks a required tuning, or a measure is deeper than the rankings.
+            InputError: an engine is given that no system uses; a pool lacks a required tuning; or a measure is deeper
+                than the rankings.
         """
+        rankers = [leaf.ranker for system in systems for leaf in system.leaves]
+        if self.engine != "exact" and not any(isinstance(ranker, Model) for ranker in rankers):
+            problem = f"--engine={self.engine} must have an encoder to search by"
+            raise InputError(problem, "Leave it out, or name an encoder")
+        if self.bm25_engine != "postings" and not any(isinstance(ranker, Bm25) for ranker in rankers):
+            problem = f"--bm25-engine {self.bm25_engine} must go with bm25"
+            raise InputError(problem, "Leave it out, or name bm25")
         by_scores: dict[str, Evaluation] = {}
         pools = list(pools)
         chain = dataclasses.replace(self, smaller=_next_smaller(pools))

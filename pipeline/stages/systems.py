@@ -140,6 +140,11 @@ def parse_systems(text: str, precision: str | None = None, runs: Sequence[str | 
     for name, count in Counter(files.values()).items():
         if count > 1:
             raise InputError(f"runs must have different names, got {count} named {name!r}", "Rename the files")
+    has_encoder = any(isinstance(system.ranker, Reranker) for system in systems) or any(
+        "compute" in part.settings() for model in encoders(systems) for part in (model, *model.parts)
+    )
+    if precision is not None and not has_encoder:
+        raise InputError(f"--precision={precision} must go with an encoder that computes", "Leave it out")
     for label, count in Counter(name.label for name in set(typed)).items():
         if label and count > 1:
             raise InputError(f"the label {label} must name one system, got several", "Give each another label")

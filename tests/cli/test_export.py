@@ -8,6 +8,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+import yaml
+from huggingface_hub import parse_eval_result_entries
 
 from pipeline.core.artifact import published
 from pipeline.core.workspace import RANKINGS
@@ -93,3 +95,8 @@ def test_scores_are_one_tidy_table(root: Path, out: Path, tmp_path: Path) -> Non
     shown = values(mdcr_json(root, "eval", *POOL, "--model", "bm25,lsa")["rows"])
     assert means.keys() == shown.keys()
     assert all(means[key] == pytest.approx(value, abs=1e-12) for key, value in shown.items())
+    for path in map(Path, mdcr_json(root, *words, "eval_results")["exported"]):
+        entries = parse_eval_result_entries(yaml.safe_load(path.read_text()))
+        found = {entry.task_id.rpartition("-")[2]: entry.value for entry in entries}
+        assert found["map"] == pytest.approx(100 * shown[path.parts[-3], "map"])
+        assert all("95% interval" in str(entry.notes) for entry in entries)

@@ -37,6 +37,8 @@ OF_SYSTEMS = [
     ("eval --model spectre", "there is no model 'spectre'. Did you mean 'specter'"),
     ("eval --model lsa --measures mapp,ndcgg", "mapp"),
     (f"eval --model lsa --measures map,recall@1000 {POOL}", "recall@1000 needs --depth=1000, got 500"),
+    (f"eval --model lsa --bm25-engine lucene {POOL}", "--bm25-engine lucene must go with bm25"),
+    (f"eval --model bm25 --precision fp16 {POOL}", "--precision=fp16 must go with an encoder that computes"),
     (f"eval --model lsa --engine fais {POOL}", "there is no search engine 'fais'"),
     (f"eval --model lsa --engine faiss:HNSWW32 {POOL}", "could not parse index string HNSWW32"),
     ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.text import (
+    csv_cell,
     doi_key,
     id_keys,
     integer,
@@ -88,6 +89,11 @@ def test_what_is_not_printable_is_escaped() -> None:
     assert printable("Übung – 日本 (†)") == "Übung – 日本 (†)"
     hostile = "a\nb\r\x1b[31m\0\u202e\u2028\ud800\x9b"
     assert printable(hostile) == r"a\nb\r\x1b[31m\x00\u202e\u2028\ud800\x9b"
+
+
+def test_a_spreadsheet_runs_no_cell() -> None:
+    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "'=1": "''=1"}
+    assert {text: csv_cell(text) for text in cells} == cells
 
 
 def test_addresses_without_their_passwords() -> None:
