@@ -126,7 +126,7 @@ def unescape(text: str) -> str:
 
 
 def csv_cell(text: str) -> str:
-    """Return text as a cell of a CSV table: one line, after an apostrophe if a spreadsheet would run it as a formula."""
+    """Return text as a cell of a CSV table: one line, after an apostrophe if a spreadsheet would run it."""
     return "'" * bool(_FORMULA.match(text.lstrip("'"))) + printable(text)
 
 

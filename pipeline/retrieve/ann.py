@@ -1,15 +1,16 @@
-"""Search by indexes of Faiss, named by their factory strings, on the CPU.
+"""Search by indexes of Faiss, named by their factory strings, on the CPU or one GPU.
 
 Candidates that Faiss finds are scored canonically and ranked in the one total order. So an approximate ranking differs
-from the exact one (:mod:`pipeline.retrieve.exact`) only by candidates that the index misses. An index is built and
-searched in one thread, since results of Faiss can depend on the number of threads.
+from the exact one (:mod:`pipeline.retrieve.exact`) only by candidates that the index misses. On the CPU an index is
+built and searched in one thread, since results of Faiss can depend on the number of threads. Results on a GPU are less
+reproducible, so its indexes have separate names.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from threadpoolctl import threadpool_info
 from pipeline.core.csr import find_sorted, pack
 from pipeline.core.errors import InputError
 from pipeline.core.install import pip
-from pipeline.core.resources import Resources
+from pipeline.core.resources import Resources, gpu_number
 from pipeline.retrieve.base import Exclusions, Metric, Ranking, VectorBlock, Vectors, pairs
 from pipeline.retrieve.canonical import lengths
 from pipeline.retrieve.engines import IndexSettings
@@ -32,11 +33,17 @@ Floats = npt.NDArray[np.float32]
 _DIMENSIONS = (768, 720, 1_000)
 """Dimensions for which an index is tried: factory strings may divide them."""
 
+GPU_LIMIT = 2_048
+"""Maximum number of neighbours that Faiss finds on a GPU."""
+
 _CORES = {
     "avx512f": ("SkylakeX", ("Cooperlake", "Sapphirerapids")),
     "avx2": ("Haswell", ("Zen", "Excavator")),
 }
 """For a processor with an instruction set, the widest first: a core of OpenBLAS, and those that are as good."""
+
+_SCRATCH = 1 << 30
+"""Bytes of temporary GPU memory of Faiss, in addition to the index."""
 
 
 def approximate_search(
@@ -81,7 +88,7 @@ def approximate_search(
         vectors = _normalise(vectors[:start], norms.numpy())
         query_vectors = _normalise(query_vectors, search.norms.numpy())
     with _threads(faiss, 1), _refusals(f"{settings.name} of {start:,} vectors of {queries.shape[1]} components"):
-        index = _build_index(settings, vectors[:start], metric, fetch)
+        index = _build_index(settings, vectors[:start], metric, fetch, resources.device)
         candidates = np.sort(index.search(query_vectors, fetch)[1])
     distinct = np.diff(candidates, prepend=-1) > 0  # a graph may find a vector twice
     query, column = np.nonzero(distinct & (candidates < start))  # and gives others where it finds too few
@@ -108,23 +115,33 @@ def _normalise(vectors: Floats, norms: npt.NDArray[np.float64]) -> Floats:
 def check_index(settings: IndexSettings) -> None:
     """Raise InputError, with Faiss's reason, if Faiss does not know an index or its options."""
     faiss = load()
-    for dimension in _DIMENSIONS[:-1]:
-        with suppress(RuntimeError):
+    for dimension in _DIMENSIONS:
+        try:
             _empty_index(faiss, settings, dimension, faiss.METRIC_L2, 1)
+        except RuntimeError:
+            if dimension == _DIMENSIONS[-1]:
+                with _refusals(settings.name):
+                    raise
+        else:
             return
-    with _refusals(settings.name):
-        _empty_index(faiss, settings, _DIMENSIONS[-1], faiss.METRIC_L2, 1)
 
 
-def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch: int) -> Any:
+def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch: int, device: str) -> Any:
     """Return an index of vectors ``[n, d]``, of length 1 for cosine, for searches of at most ``fetch`` neighbours.
 
-    Raises RuntimeError if Faiss refuses it.
+    Raises:
+        InputError: it needs a missing GPU, or a GPU finds fewer than ``fetch`` neighbours.
+        RuntimeError: Faiss refuses the index.
     """
     faiss = load()
+    gpu = _checked_gpu(settings, fetch, device) if settings.gpu else None
     distance = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
     index = _empty_index(faiss, settings, vectors.shape[1], distance, fetch)
     index.train(vectors)
+    if gpu is not None:
+        scratch = faiss.StandardGpuResources()
+        scratch.setTempMemory(_SCRATCH)
+        index = faiss.index_cpu_to_gpu(scratch, gpu, index)
     index.add(vectors)
     return index
 
@@ -153,6 +170,21 @@ def _refusals(what: str) -> Iterator[None]:
         ) from error
 
 
+def _checked_gpu(settings: IndexSettings, fetch: int, device: str) -> int:
+    """Return the GPU of an index, after checking that it can be searched there."""
+    gpu = gpu_of(device)
+    if gpu is None:
+        raise InputError(
+            f"{settings.name} needs a GPU that Faiss can use (--device={device}: none)", "Use --engine=faiss:..."
+        )
+    if fetch > GPU_LIMIT:
+        raise InputError(
+            f"{fetch:,} candidates a query (the depth and what is excluded) are more than Faiss finds on a GPU",
+            f"Choose a depth below {GPU_LIMIT:,}, or --engine=exact",
+        )
+    return gpu
+
+
 @contextmanager
 def _threads(faiss: Any, count: int) -> Iterator[None]:
     before = faiss.omp_get_max_threads()
@@ -172,7 +204,10 @@ def load() -> Any:
     try:
         import faiss
     except (ImportError, RuntimeError) as error:  # the latter: CUDA's libraries are missing
-        raise InputError(f"Faiss is not installed ({error})", f"Run: {pip('install faiss-cpu')}") from error
+        raise InputError(
+            f"Faiss is not installed ({error})",
+            f"Install exactly one of: {pip('install faiss-cpu')}, or with a CUDA GPU: {pip('install faiss-gpu')}",
+        ) from error
     return faiss
 
 
@@ -190,3 +225,22 @@ def blas_core(processor: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
     flags = processor.read_text().split() if processor.is_file() else []
     better, as_good = next((cores for flag, cores in _CORES.items() if flag in flags), ("", ()))
     return core, better if core and core not in (better, *as_good) else ""
+
+
+def gpus() -> int:
+    """Return the number of GPUs that Faiss can use: 0 if it is missing or built for the CPU."""
+    try:
+        faiss = load()
+    except InputError:
+        return 0
+    return int(faiss.get_num_gpus()) if hasattr(faiss, "StandardGpuResources") else 0
+
+
+def gpu_of(name: str) -> int | None:
+    """Return the GPU index of a device; None for the CPU.
+
+    Raises:
+        InputError: there is no such device, or Faiss cannot use it.
+    """
+    replace = f"{pip('uninstall faiss-cpu')} && {pip('install faiss-gpu')}"
+    return gpu_number(name, gpus(), "Faiss", f"Choose --device=cpu, or: {replace}")

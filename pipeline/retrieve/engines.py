@@ -9,7 +9,7 @@ from pipeline.core.config import pairs
 from pipeline.core.errors import InputError
 
 INDEXES = ("faiss", "faiss-gpu")
-"""What names of indexes begin with, before a colon; stored rankings may be by the second."""
+"""What names of indexes begin with, before a colon."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,8 @@ class IndexSettings:
     """Settings that decide the results of an approximate search, such as ``IVF4096,Flat`` of ``faiss.index_factory``.
 
     ``options`` are of ``faiss.ParameterSpace``, such as ``nprobe=32``. By default HNSW's efSearch is the number of
-    candidates fetched: the depth and what is excluded; other defaults are Faiss's. ``gpu``: of stored rankings alone.
+    candidates fetched: the depth and what is excluded; other defaults are Faiss's. ``gpu``: searched on a GPU,
+    whose results may differ.
     """
 
     factory: str
@@ -48,9 +49,11 @@ def parse_settings(text: str) -> IndexSettings | None:
         return None
     factory, _, options = rest.partition(":")
     values = list(pairs(options)) if options else []
-    if kind != INDEXES[False] or not factory.strip():
+    if kind not in INDEXES or not factory.strip():
         raise InputError(f"there is no search engine {text!r}", "Write faiss:IVF4096,Flat:nprobe=32 or faiss:HNSW32")
     for piece, key, value in values:
         if not (re.fullmatch(r"[A-Za-z_]+", key) and re.fullmatch(r"\d+(\.\d+)?", value)):
             raise InputError(f"{piece!r} in {text!r} is not an option", "Write name=number, such as nprobe=32")
-    return IndexSettings("".join(factory.split()), ",".join(f"{key}={value}" for _, key, value in values))
+    return IndexSettings(
+        "".join(factory.split()), ",".join(f"{key}={value}" for _, key, value in values), kind == INDEXES[True]
+    )

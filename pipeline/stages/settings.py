@@ -27,7 +27,7 @@ class Ranked:
         "exact",
         "dense search: exact, on this machine or, with ray, a Ray cluster. "
         "Approximate, compared with exact: any index of faiss.index_factory, with options after a second colon, "
-        "faiss:HNSW32 or faiss:IVF4096,Flat:nprobe=32",
+        "faiss:HNSW32 or faiss:IVF4096,Flat:nprobe=32, on a GPU faiss-gpu:IVF4096,Flat",
     )
     bm25_engine: Literal["postings", "lucene"] = setting(
         "postings", "BM25: postings or lucene; the ranking is the same"

@@ -92,7 +92,7 @@ def test_what_is_not_printable_is_escaped() -> None:
 
 
 def test_a_spreadsheet_runs_no_cell() -> None:
-    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b", "'=1": "''=1"}
+    cells = {"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "+x": "'+x", "-0.5": "-0.5", "+1": "+1", "a=b": "a=b"}
     assert {text: csv_cell(text) for text in cells} == cells
 
 

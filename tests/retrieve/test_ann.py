@@ -18,6 +18,7 @@ from tests.retrieve.cases import METRICS, Case, expected, make_case, resources, 
 from tests.retrieve.reference import canonical_scores
 
 IVF = IndexSettings("IVF54,Flat", "nprobe=3")
+ON_GPU = IndexSettings("IVF44,Flat", gpu=True)
 
 
 def search(case: Case, settings: IndexSettings, metric: Metric, depth: int, **how: Any) -> Ranking:
@@ -82,7 +83,7 @@ def test_recall_counts_entries_of_the_exact_ranking() -> None:
     ("name", "settings"),
     [
         ("faiss:IVF4096,Flat:nprobe=32", IndexSettings("IVF4096,Flat", "nprobe=32")),
-        ("faiss:OPQ16_64,IVF64(PCA8),PQ16", IndexSettings("OPQ16_64,IVF64(PCA8),PQ16")),
+        ("faiss-gpu:OPQ16_64,IVF64(PCA8),PQ16", IndexSettings("OPQ16_64,IVF64(PCA8),PQ16", gpu=True)),
         ("faiss:HNSW32:efSearch=64,efConstruction=200", IndexSettings("HNSW32", "efSearch=64,efConstruction=200")),
     ],
 )
@@ -96,8 +97,10 @@ def test_an_index_is_spelled_in_one_way(name: str, settings: IndexSettings) -> N
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hnsw:links=3", "there is no search engine 'hnsw:links=3'. Write faiss:IVF4096,Flat:nprobe=32 or faiss:HNSW"),
-        ("faiss-gpu:IVF4,Flat", "there is no search engine 'faiss-gpu:IVF4,Flat'"),
+        (
+            "hnsw:links=3",
+            "there is no search engine 'hnsw:links=3'. Write faiss:IVF4096,Flat:nprobe=32 or faiss:HNSW32",
+        ),
         ("faiss:HNSW32:efSearch", "'efSearch' in 'faiss:HNSW32:efSearch' is not an option. Write name=number"),
         ("faiss:IVF4,Flat:nprobe=-1", "'nprobe=-1' in .* is not an option"),
         ("faiss:HNSWW32", "Faiss cannot search faiss:HNSWW32: could not parse index string HNSWW32. Write an index of"),
@@ -137,10 +140,62 @@ def test_a_vector_found_twice_counts_once_and_one_that_is_not_there_never(monkey
         assert set(rows.tolist()) <= set(case.rows[[5, 299, 0, 7]].tolist())
 
 
+@pytest.mark.skipif(ann.gpus() > 0, reason="this Faiss has GPUs")
+@pytest.mark.parametrize(
+    ("index", "device", "message"),
+    [
+        (ON_GPU, "auto", "faiss-gpu:IVF44,Flat needs a GPU that Faiss can use .--device[ =]auto: none.. Use --engine"),
+        (ON_GPU, "cuda:3", "cannot use cuda:3: it sees 0 GPUs. Choose --device[ =]cpu"),
+    ],
+)
+def test_a_device_that_is_not_there_is_an_error(index: IndexSettings, device: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        search(make_case("random", candidates=50), index, "l2", 5, device=device)
+
+
+def test_an_index_goes_to_the_gpu_and_what_it_refuses_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faiss of the CPU stands in for that of a GPU: how an index gets there and what comes back of it."""
+
+    class Scratch:
+        def setTempMemory(self, size: int) -> None:  # noqa: N802
+            assert size > 0
+
+    def copied(resources: Scratch, gpu: int, index: Any) -> Any:
+        if short:
+            raise RuntimeError("cudaMalloc failed")
+        assert (gpu, index.ntotal, index.is_trained) == (0, 0, True)
+        return index
+
+    case, short = make_case("random", candidates=2_000), False
+    monkeypatch.setattr(ann, "gpu_of", lambda name: 0)
+    monkeypatch.setattr(ann.load(), "StandardGpuResources", Scratch, raising=False)
+    monkeypatch.setattr(ann.load(), "index_cpu_to_gpu", copied, raising=False)
+    assert same(search(case, ON_GPU, "l2", 50), search(case, IndexSettings("IVF44,Flat"), "l2", 50))
+    with pytest.raises(InputError, match="more than Faiss finds on a GPU. Choose a depth below 2,048, or --engine.ex"):
+        search(make_case("random", candidates=3_000), ON_GPU, "l2", 2_049)
+    short = True
+    with pytest.raises(
+        InputError, match="cannot search faiss-gpu:IVF44,Flat of 2,000 vectors of .*: cudaMalloc failed"
+    ):
+        search(case, ON_GPU, "l2", 50)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(ann.gpus() == 0, reason="Faiss sees no GPU")
+@pytest.mark.parametrize("metric", METRICS)
+def test_indexes_on_a_gpu(metric: Metric) -> None:
+    case = make_case("random", candidates=5_000)
+    everywhere = IndexSettings("IVF70,Flat", "nprobe=70", gpu=True)
+    assert same(search(case, everywhere, metric, 100, device="cuda"), expected(case, metric, 100))
+    with pytest.raises(InputError, match="are more than Faiss finds on a GPU"):
+        search(case, everywhere, metric, 2_049, device="cuda")
+
+
 def test_missing_faiss_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(InputError, match="Run: .*pip install faiss-cpu"):
+    with pytest.raises(InputError, match="exactly one of: .*pip install faiss-cpu, .*pip install faiss-gpu"):
         check_index(IVF)
+    assert ann.gpus() == 0
     assert ann.blas_core() == ("", "")
 
 
