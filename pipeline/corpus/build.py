@@ -21,7 +21,7 @@ from pipeline.core.schema import SHARD_ROWS, schema_of
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.arrays import Array, GrowingColumns, write_attributes, write_graph
 from pipeline.corpus.joins import Joins, joins
-from pipeline.corpus.parts import Part, part_of, parts_of, read_part, run_bytes
+from pipeline.corpus.parts import Part, parts_of, read_part, run_bytes
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.querytexts import write_queries
 from pipeline.corpus.shards import Attributes, write_shards
@@ -61,8 +61,7 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         total.dropped += tables.dropped()
         total.noted += tables.noted() if release.is_joined() else Counter()
         if repeat := tables.first_repeat():
-            origin = release.source if release.is_joined() else release.parts()[part_of(repeat[1])]
-            examples.append(f"duplicate_id: {origin}: {repeat[0]:.80}")
+            examples.append(f"duplicate_id: {release.source}: {repeat:.80}")
             _say_examples(examples[-1:], {})
         attributes, (places, abstracts), links = _write_joined(tables, release, out)
     papers = len(places)
