@@ -71,7 +71,7 @@ def shortage(corpus: Corpus, config: PoolConfig, exclude: Sequence[str]) -> Insu
     try:
         for split in ("test", "validation") if held_out and config.queries != "all" else ("test",):
             of_split = dataclasses.replace(config, split=split)
-            used = draw(corpus, of_split, prefiltered[0], rows[rows >= 0], used).queries.rows
+            used = draw(corpus, of_split, prefiltered[0], rows[rows >= 0], used)[0].rows
     except InsufficientDataError as error:
         return error
     return None

@@ -20,10 +20,6 @@ from pipeline.core.settings import Count, Several, convert_fields, marked, setti
 Direction = Literal["outbound", "inbound", "total"]
 
 
-def _split(text: str) -> str:
-    return "validation" if text == "val" else text  # the word of the MDCR benchmark
-
-
 @dataclass(frozen=True)
 class PrefilterConfig:
     """Which papers enter pools (Medić & Šnajder 2022, section 3).
@@ -44,7 +40,6 @@ class PoolConfig:
     """Settings of one pool (protocols 2 and 3).
 
     Attributes:
-        field: None: a dataset-level pool.
         year: drawn candidates are of that year or earlier.
         sample: number of the sample, from 1: samples have the same queries and differ in the drawn candidates.
         validation_queries: number of queries of a validation pool, which leaves out the ``queries`` of the test pool.
@@ -73,9 +68,7 @@ class PoolConfig:
     )
     queries: Count = setting(3_800, "number of queries, or all (default: 3.8k; by field 200)", by_field=200)
     sample: int = setting(1, "samples of the candidates", name="samples", default=3)
-    split: Literal["test", "validation"] = setting(
-        "test", "test, or validation: other queries, for tuning", kind=Annotated[Literal["test", "validation"], _split]
-    )
+    split: Literal["test", "validation"] = setting("test", "test, or validation: other queries, for tuning")
     validation_queries: int | None = setting(
         None,
         "queries kept for tuning, where fewer than twice --queries have a positive (default: as many as --queries)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -87,27 +87,18 @@ _READ_PAPERS = 1_000_000
 """Papers whose citations are read at a time."""
 
 
-class Drawn(NamedTuple):
-    """What is drawn for a pool.
+def draw(
+    corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, used: AnyRows
+) -> tuple[Queries, Mask, Rows, int]:
+    """Draw a pool; arguments and errors are those of :func:`build_pool`.
 
-    Attributes:
-        queries: the queries and their positives.
-        source: which papers can be drawn as candidates, bool ``[papers]``.
-        candidates: rows of positives and drawn papers, rising.
-        negatives: number of drawn papers.
+    Returns:
+        The queries, which papers can be drawn as candidates (:func:`drawable`), the rows of the candidates, rising,
+        and how many of these are drawn.
     """
-
-    queries: Queries
-    source: Mask
-    candidates: Rows
-    negatives: int
-
-
-def draw(corpus: Corpus, config: PoolConfig, prefiltered: Mask, excluded: Ints, used: AnyRows) -> Drawn:
-    """Draw the queries and the candidates of a pool; arguments and errors are those of :func:`build_pool`."""
     queries = choose_queries(corpus, config, prefiltered, excluded, used)
     source = drawable(corpus, config, prefiltered)
-    return Drawn(queries, source, *_draw_candidates(corpus, config, queries, source))
+    return queries, source, *_draw_candidates(corpus, config, queries, source)
 
 
 def drawable(corpus: Corpus, config: PoolConfig, prefiltered: Mask) -> Mask:
@@ -167,7 +158,7 @@ def build_given_pool(corpus: Corpus, config: PoolConfig, out: Workdir) -> dict[s
 
 
 def _check_given(corpus: Corpus, excluded: Ints) -> None:
-    """Raise InsufficientDataError unless a query can have an error; warn if the papers are all positives.
+    """Raise InsufficientDataError unless a query can have an error.
 
     ``excluded`` are pairs: query times the number of papers, plus the paper's row.
     """
@@ -183,8 +174,6 @@ def _check_given(corpus: Corpus, excluded: Ints) -> None:
             f"every ranking of {name} is right: all candidates of each query are its positives",
             "Give papers that are no positives too",
         )
-    if len(np.unique(positives % len(corpus))) == len(corpus):
-        warn(f"all {len(corpus):,} papers are cited by some query, so scores do not carry over to a larger collection")
 
 
 def _draw_candidates(corpus: Corpus, config: PoolConfig, queries: Queries, source: Mask) -> tuple[Rows, int]:

@@ -117,7 +117,8 @@ def choose_queries(
     counts = {"eligible_queries": len(rows), "excluded_queries": int(np.count_nonzero(eligible)) - len(rows)}
 
     wanted = len(rows) if config.drawn == "all" else int(config.drawn)
-    ordered = rows[smallest(draw_priorities(source.keys(rows), config), len(rows))]
+    purpose = f"{config.split}|{config.field}"
+    ordered = rows[smallest(priorities(source.keys(rows), config.seed, "queries", purpose), len(rows))]
     accepted: list[Ints] = []
     count = tried = 0
     while count < wanted and tried < len(ordered):
@@ -140,11 +141,6 @@ def choose_queries(
         "positives_without_year": int(np.count_nonzero(years == NO_YEAR)),
     }
     return Queries(chosen.astype(np.uint32), owner, positives, counts)
-
-
-def draw_priorities(keys: Keys, config: PoolConfig) -> Keys:
-    """Return the random priorities of queries, uint64 ``[keys]``; the smallest are drawn first."""
-    return priorities(keys, config.seed, "queries", f"{config.split}|{config.field}")
 
 
 def _eligible(source: QuerySource, config: PoolConfig, prefiltered: Mask) -> Mask:

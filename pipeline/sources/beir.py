@@ -32,13 +32,11 @@ IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 ``ignore_identical_ids`` in mteb, where queries are documents, or were numbered with them."""
 
 _EXCLUSIONS = "exclusions.tsv"
-_QRELS_ENDS = tuple(end + gz for end in ("tsv", "txt", "trec", "csv", "json", "jsonl", "parquet") for gz in ("", ".gz"))
-_QRELS_END = re.compile(r"\.(tsv|txt|trec|csv|jsonl?|parquet)(\.gz)?\Z")
 
 
 @dataclass(frozen=True)
 class Beir(FileRelease, options.Beir):
-    """A BEIR data set; judgements are in ``qrels/SPLIT`` or ``qrels.SPLIT``, with an ending of :data:`_QRELS_ENDS`."""
+    """A BEIR data set; judgements are in ``qrels/SPLIT.tsv`` or ``qrels.SPLIT.txt``, or another ending that is read."""
 
     source = "beir"
 
@@ -49,9 +47,8 @@ class Beir(FileRelease, options.Beir):
         return existing[0] if existing else find_files(self.folder, names, f"BEIR {stem}")[0]
 
     def _qrels(self) -> Path:
-        names = [f"{start}*.{end}" for start in ("qrels/", "qrels.") for end in _QRELS_ENDS]
-        files = find_files(self.folder, names, "BEIR judgements")
-        by_split = {_QRELS_END.sub("", path.name.removeprefix("qrels.")): path for path in reversed(files)}
+        files = find_files(self.folder, ("qrels/*.*", "qrels.*.*"), "BEIR judgements")
+        by_split = {path.name.removeprefix("qrels.").partition(".")[0]: path for path in reversed(files)}
         require_known(self.judged, by_split, f"{self.folder} has no judgements of split {self.judged!r}")
         return by_split[self.judged]
 

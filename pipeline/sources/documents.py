@@ -1,4 +1,4 @@
-"""Records of JSON: a record a line, lists of records, and pages of an API."""
+"""Records of JSON: a record a line, or lists of records."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from typing import Any
 from pipeline.core.errors import CorruptError, InputError
 from pipeline.sources.content import BLOCK_BYTES, MAX_LINE, checked, read_blocks, split_lines, up_to
 
-_PAGE_KEYS = ("meta", "group_by", "total", "offset", "next", "token", "results", "data", "recommendedPapers")
-"""Keys of the answers of an API that hold a page of records, in a list with one of the last three names."""
-_DOCUMENT = re.compile(rf'\s*(\[\s*[\[{{n\]]|\{{\s*\n\s*"|\{{\s*"({"|".join(_PAGE_KEYS)})"\s*:)'.encode())
+_DOCUMENT = re.compile(rb'\s*(\[\s*[\[{n\]]|\{\s*\n\s*")')
 _GAP = re.compile(r"[\s,\[\]]*")
 
 
 def read_json(path: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Yield (line number, JSON text) of the records of JSON lines, or of lists of records, also in pages of an API.
+    """Yield (line number, JSON text) of the records of JSON lines, or of lists of records.
 
     As :func:`pipeline.sources.content.read_lines`.
 
@@ -66,9 +64,9 @@ def _split_document(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, 
         depth += text.count("[", position, start) - text.count("]", position, start)
         line += text.count("\n", position, start)
         try:
-            value, position = decode(text, start)
+            position = decode(text, start)[1]
         except (ValueError, RecursionError):
-            value, position = None, start
+            position = start
         if not ended and position in (start, len(text)) and len(text) - start <= MAX_LINE:
             wanted = max(BLOCK_BYTES, len(text) - start)  # doubles, so that a long value is not read often
             read = b"".join(up_to(blocks, wanted))
@@ -81,11 +79,5 @@ def _split_document(path: Path, blocks: Iterator[bytes]) -> Iterator[tuple[int, 
             found = f"it has {text[start : start + 40]!r}" if start < len(text) else "it breaks off"
             what = f"{path}:{line} is not complete JSON: {found}"
             raise CorruptError(what, "Correct it, or write a record a line")
-        page = value if isinstance(value, dict) and value.keys() <= {*_PAGE_KEYS} else {}
-        items = next((page[name] for name in _PAGE_KEYS[-3:] if name in page), None)
-        if isinstance(items, list):
-            for item in items:
-                yield line, json.dumps(item).encode()
-        else:
-            yield line, text[start:position].encode("utf-8", "surrogateescape")
+        yield line, text[start:position].encode("utf-8", "surrogateescape")
         line += text.count("\n", start, position)

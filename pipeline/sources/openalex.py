@@ -100,14 +100,14 @@ class _Manifest(msgspec.Struct):
 
 @dataclass(frozen=True)
 class OpenAlex(FileRelease, options.OpenAlex):
-    """A snapshot on disk: its root, or the folder of one of its formats."""
+    """A snapshot on disk: its root, or the folder of one of its formats; or works of the API, a line each."""
 
     source = "openalex"
     record = Work
 
     @functools.cached_property
     def _copy(self) -> tuple[Path, str]:
-        """Folder of ``updated_date=*/part_*`` and the ending of these files, empty of answers of the API.
+        """Folder of ``updated_date=*/part_*`` and the ending of these files; empty, of works of the API.
 
         Raises:
             InputError: the works are there twice, or not at all.

@@ -30,7 +30,7 @@ from pipeline.sources.base import (
     fingerprint,
     grouped,
 )
-from pipeline.sources.documents import first_record
+from pipeline.sources.documents import first_record, lines_command
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)
@@ -123,10 +123,11 @@ class FileRelease(Release):
 
     def _refuse(self, path: Path, lacking: str, record: type[msgspec.Struct] | None = None) -> None:
         found, known = list(first_record(path))[:20], getattr(record or self.record, "__struct_encode_fields__", ())
+        command = lines_command(path, first_record(path))
         raise InputError(
             f"no record of {path} has {lacking}: the first has {', '.join(found) or 'no keys'}"
             f"{', and read are ' * bool(known)}{', '.join(known)}",
-            "Give the files of this source; --source jsonl reads others, with --columns",
+            f"Write a paper a line: {command}" if command else "Give the files of this source, or see --source jsonl",
         )
 
 

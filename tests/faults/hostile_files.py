@@ -57,7 +57,6 @@ READ: dict[str, bytes] = {
     "list-by-line.json": b"[\n" + PAPERS.replace(b"\n{", b"\n,{") + b"]\n",
     "indented.json": json.dumps(json.loads(_LIST), indent=1).encode(),
     "list-of-lists.jsonl.gz": gzip.compress(b"[" + _LIST + b",\n" + b"[]]"),
-    "pages.jsonl": b'{"meta": {}, "results": ' + _LIST.replace(b"\n", b"") + b"}\n",
     "list-with-bad-utf8.json": _LIST[:-1] + b',{"paper_id": "3", "title": "\xff"}]',
 }
 """The same two papers in other content, which ``tests/sources/test_content.py`` reads."""
@@ -66,6 +65,7 @@ UNREAD: dict[str, tuple[bytes, str]] = {
     "list-broken-off.json": (_LIST[:-3], "json:2 is not complete JSON"),
     "list-without-end.json": (b"[" + PAPERS.replace(b"\n{", b",{"), "it breaks off"),
     "by-id.json": (b'{"1": ' + PAPERS.partition(b"\n")[0] + b"}", "not papers by id"),
+    "pages.jsonl": (b'{"meta": {}, "results": ' + _LIST.replace(b"\n", b"") + b"}\n", "jq -c '.results[]'"),
     "archive.jsonl.gz": (gzip.compress(bytes(257) + b"ustar" + bytes(250)), "is a tar archive"),
     "twice.jsonl.gz": (gzip.compress(gzip.compress(PAPERS)), "is gzip in gzip"),
     "text.jsonl.gz": (PAPERS, "is not gzip"),
@@ -93,10 +93,10 @@ FLAT: list[tuple[str, str, bytes, Outcome]] = [
         "bibtex",
         "a.bib",
         _BIBTEX,
-        {"year not a year": 1, "duplicate_id_other_text": 1, "bad_utf8": 1, "bad_bibtex": 1},
+        {"year not a year": 1, "duplicate_id": 1, "bad_utf8": 1, "bad_bibtex": 1},
     ),
     ("s2ag", "batch.json", b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]', "no S2AG papers"),
-    ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", {"kept": 1}),
+    ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", "jq -c '.results"),
 ]
 """Files of a source: source, name, content, outcome."""
 
