@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from pipeline.core.errors import InsufficientDataError
 from pipeline.core.progress import say, warn
 from pipeline.core.rng import priorities, smallest
 from pipeline.core.schema import CANDIDATES, EXCLUSIONS, JUDGEMENTS, MISSING, NO_YEAR, POOL_QUERIES
+from pipeline.core.settings import Count
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.near import near_pairs
-from pipeline.corpus.poolconfig import PoolConfig
+from pipeline.corpus.poolconfig import PoolConfig, PrefilterConfig
 from pipeline.corpus.prefilter import FEW_NEGATIVES, Mask, count_marks, describe_dropped, has_text, loosening, prefilter
 from pipeline.corpus.queries import Queries, QuerySource, choose_queries, has_field
 from pipeline.corpus.reader import AnyRows, Corpus, Rows
@@ -268,3 +269,66 @@ def table(schema: pa.Schema, *columns: Any) -> pa.Table:
     """Return a table of columns, cast to a schema."""
     arrays = [pa.array(column).cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+_TRIES = 30
+"""Settings that are changed, one after the other, to find the nearest pool."""
+
+
+def nearest(
+    corpus: Corpus, configs: Sequence[PoolConfig], free: Collection[str], exclude: Sequence[str] = ()
+) -> dict[str, Any] | None:
+    """Return the settings to change so that all of some pools can be drawn; None if nothing near works.
+
+    Each shortage names a year, a number of queries, a size or a rule of the prefilter that may help, which is tried. A
+    size is the most that any of the pools may have. The year changes once, and first, to the one with most queries.
+
+    Args:
+        corpus: the corpus.
+        configs: settings of the pools; those of a validation pool, or with ``validation_queries``, leave room for both.
+        free: names of the settings that may change.
+        exclude: ids of papers that may not be queries.
+    """
+    changed: dict[str, Any] = {}
+    for _ in range(_TRIES):
+        errors = [shortage(corpus, _with(config, changed), exclude) for config in configs]
+        error = next((error for error in errors if error is not None), None)
+        if error is None:
+            return changed
+        named = error.nearest
+        usable = [name for name in named if name in free and (name != "year" or "year" not in changed)]
+        if not usable:
+            return None
+        changed[usable[0]] = named[usable[0]]
+    return None
+
+
+def sizes_within(sizes: Iterable[Count], most: Count) -> tuple[Count, ...]:
+    """Return sizes without repetitions, of which the numbers are at most ``most``; all the papers, if it is ``all``."""
+    if most == "all":
+        return ("all",)
+    return tuple(dict.fromkeys(size if size == "all" else min(size, most) for size in sizes))
+
+
+def _with(config: PoolConfig, changed: dict[str, Any]) -> PoolConfig:
+    """Return changed settings."""
+    rules = {field.name for field in dataclasses.fields(PrefilterConfig)}
+    of_pool = {name: value for name, value in changed.items() if name not in rules}
+    if "size" in of_pool:
+        of_pool["size"] = sizes_within([config.size], of_pool["size"])[0]
+    of_rules = {name: value for name, value in changed.items() if name in rules}
+    return dataclasses.replace(config, **of_pool, prefilter=dataclasses.replace(config.prefilter, **of_rules))
+
+
+def shortage(corpus: Corpus, config: PoolConfig, exclude: Sequence[str]) -> InsufficientDataError | None:
+    """Return the error of drawing a pool, and the validation pool beside it; None if there is none."""
+    prefiltered, rows = prefilter(corpus.attributes, config.prefilter), corpus.rows_of(exclude)
+    used: AnyRows = np.empty(0, np.int64)
+    held_out = config.split == "validation" or config.validation_queries is not None
+    try:
+        for split in ("test", "validation") if held_out and config.queries != "all" else ("test",):
+            of_split = dataclasses.replace(config, split=split)
+            used = draw(corpus, of_split, prefiltered[0], rows[rows >= 0], used)[0].rows
+    except InsufficientDataError as error:
+        return error
+    return None

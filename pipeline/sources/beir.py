@@ -19,8 +19,7 @@ from pipeline.core.progress import say, warn
 from pipeline.core.text import normalise
 from pipeline.sources import options
 from pipeline.sources.base import QuerySet, find_files, fingerprint
-from pipeline.sources.content import read_pairs
-from pipeline.sources.documents import first_record
+from pipeline.sources.content import first_record, read_pairs
 from pipeline.sources.judgements import judged_queries, read_judgements
 from pipeline.sources.papers import Document, FileRelease, Paper, papers_of
 from pipeline.sources.records import StrictTally, Tally, converted, read_records

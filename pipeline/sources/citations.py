@@ -18,8 +18,7 @@ import msgspec
 from pipeline.core.errors import InputError
 from pipeline.core.text import reference_keys
 from pipeline.sources.base import BATCH_EDGES, TableBatch, grouped
-from pipeline.sources.content import kind_of_text
-from pipeline.sources.documents import lines_command
+from pipeline.sources.content import kind_of_text, lines_command
 from pipeline.sources.lists import one_id, written_items
 from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
 from pipeline.sources.tables import read_table

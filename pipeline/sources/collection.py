@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,23 +20,25 @@ import numpy.typing as npt
 from pipeline.core.config import counted
 from pipeline.core.csr import find_sorted
 from pipeline.core.errors import InputError, nearest
+from pipeline.core.markup import plain_latex
 from pipeline.core.progress import say, warn
 from pipeline.core.text import plain_doi, reference_keys
 from pipeline.sources.authors import Authored
 from pipeline.sources.base import find_files
-from pipeline.sources.bibtex import read_bibtex
-from pipeline.sources.documents import first_record, lines_command
+from pipeline.sources.content import first_record, lines_command, read_text
 from pipeline.sources.fieldmaps import ARXIV_FIELDS, FOLDED
 from pipeline.sources.lists import Cells, Split, is_cut, one_id
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, convert_record, open_parquet, read_columns, read_records
-from pipeline.sources.tables import read_table
+from pipeline.sources.tables import NOT_UTF8, read_table
 
 COLUMNS = ("paper_id", "title", "abstract", "year", "fields", "references", "n_inbound", "doi")
 """Columns of a paper; all but ``paper_id`` are optional."""
 
 _MAX_KEYS = 100
 """Maximum number of keys remembered from a record without id, for the error message."""
+
+_ENCLOSED = re.compile(r'\A(?:\{(.*)\}|"(.*)")\Z', re.DOTALL)
 
 _BLOCK = 100_000
 """Number of ids that are converted to keys at a time."""
@@ -274,6 +278,36 @@ class Tables(JsonLines):
     def _records(self, tally: Tally) -> Iterator[dict[str, Any]]:
         paper_id = self.names["paper_id"]
         return read_table(tally, lambda row: paper_id in row, header=not paper_id.isdigit())
+
+
+def read_bibtex(tally: Tally) -> Iterator[dict[str, Any]]:
+    """Yield the entries of a BibTeX file as plain texts by field; ``paper_id`` is the key of an entry.
+
+    LaTeX becomes plain text, ``date`` is the year of entries without ``year``, and ``crossref`` is ignored. The file is
+    held in memory. Entries that cannot be parsed are dropped.
+    """
+    from bibtexparser.entrypoint import parse_string
+    from bibtexparser.model import DuplicateBlockKeyBlock, DuplicateFieldKeyBlock, Entry, ParsingFailedBlock
+
+    logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # what it logs is counted here
+    blocks = read_text(tally.path, "BibTeX")
+    library = parse_string(b"".join(block or b"" for block in blocks).decode("utf-8", "surrogateescape"))
+    for block in library.blocks:
+        tally.line = (block.start_line or 0) + 1
+        if isinstance(block, DuplicateBlockKeyBlock | DuplicateFieldKeyBlock):
+            block = block.ignore_error_block  # type: ignore[assignment]  # an entry as it is written
+            for field in block.fields if isinstance(block, Entry) else ():
+                field.value = _ENCLOSED.sub(r"\1\2", str(field.value))
+        if isinstance(block, ParsingFailedBlock):
+            tally.drop("bad_bibtex", block.raw or "")
+        if not isinstance(block, Entry):
+            continue
+        if NOT_UTF8.search(block.raw or ""):
+            tally.drop("bad_utf8", (block.raw or "").encode("utf-8", "surrogateescape"))
+            continue
+        values = {field.key.lower(): str(field.value) for field in reversed(block.fields)}
+        values = {name: text if name in ("doi", "url") else plain_latex(text) for name, text in values.items()}
+        yield {"year": values.get("date"), **values, "paper_id": block.key}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from pipeline.sources.base import (
     fingerprint,
     grouped,
 )
-from pipeline.sources.documents import first_record, lines_command
+from pipeline.sources.content import first_record, lines_command
 from pipeline.sources.records import Tally
 
 YEARS = range(1500, 2101)

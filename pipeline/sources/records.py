@@ -21,8 +21,7 @@ from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.files import given
 from pipeline.core.markup import plain_text
 from pipeline.sources.base import Batch
-from pipeline.sources.content import refuse_as_parquet
-from pipeline.sources.documents import read_json
+from pipeline.sources.content import read_json, refuse_as_parquet
 from pipeline.sources.options import Options
 
 EXAMPLES = 3

@@ -16,7 +16,7 @@ from pipeline.sources import options
 from pipeline.sources.authors import Authored
 from pipeline.sources.base import BATCH_CHARS, BATCH_ROWS, PaperBatch, TableBatch, find_files, grouped
 from pipeline.sources.citations import citation_batches
-from pipeline.sources.documents import first_record
+from pipeline.sources.content import first_record
 from pipeline.sources.fieldmaps import FOLDED, S2_SOURCES
 from pipeline.sources.papers import FileRelease, Paper
 from pipeline.sources.records import Tally, read_records

@@ -21,10 +21,9 @@ from pipeline.core.runner import Runner, with_inputs
 from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import POOLS
-from pipeline.corpus.nearest import nearest, shortage, sizes_within
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import SETTINGS, PoolConfig
-from pipeline.corpus.pools import build_given_pool, build_pool
+from pipeline.corpus.pools import build_given_pool, build_pool, nearest, shortage, sizes_within
 from pipeline.corpus.reader import Corpus
 from pipeline.stages.corpus import authors_task
 

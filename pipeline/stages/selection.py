@@ -15,8 +15,8 @@ from pipeline.core.fields import MAG_FIELDS
 from pipeline.core.progress import say
 from pipeline.core.settings import configured, read
 from pipeline.core.task import Task
-from pipeline.corpus.nearest import nearest, sizes_within
 from pipeline.corpus.poolconfig import BY_FIELD, SETTINGS, PoolConfig
+from pipeline.corpus.pools import nearest, sizes_within
 from pipeline.corpus.prefilter import citation_counts
 from pipeline.corpus.reader import Corpus
 from pipeline.encode import names

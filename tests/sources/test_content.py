@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.core.errors import CorruptError, InputError
-from pipeline.sources import content, documents
+from pipeline.sources import content
 from pipeline.sources.collection import JsonLines
-from pipeline.sources.documents import read_json
+from pipeline.sources.content import read_json
 from pipeline.sources.registry import open_release
 from tests.faults.hostile import SOURCES
 from tests.faults.hostile_files import READ
@@ -18,7 +18,6 @@ from tests.releases import read
 @pytest.mark.parametrize("name", READ)
 def test_the_same_papers_in_other_content(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "BLOCK_BYTES", 5)
-    monkeypatch.setattr(documents, "BLOCK_BYTES", 5)
     monkeypatch.setattr(content, "_HEAD_BYTES", 60)
     (tmp_path / name).write_bytes(READ[name])
     for release in (JsonLines(tmp_path), JsonLines(tmp_path / name)):
@@ -32,7 +31,6 @@ def test_a_list_is_split_wherever_blocks_end(tmp_path: Path, monkeypatch: pytest
     expected = [values[0], *values[1], *values[2:]]  # type: ignore[misc]
     for size in range(1, 60):
         monkeypatch.setattr(content, "BLOCK_BYTES", size)
-        monkeypatch.setattr(documents, "BLOCK_BYTES", size)
         found = list(read_json(tmp_path / "a"))
         assert [json.loads(text or b"") for _, text in found] == expected
         assert [line for line, _ in found] == [2, 6, 14, 16, 17, 21]
@@ -44,9 +42,8 @@ def test_a_list_that_breaks_off_and_a_value_too_long_for_memory_are_refused(
     (tmp_path / "a.json").write_text('[{"paper_id": 1},\n{"paper_id": 2},\n{"paper')
     with pytest.raises(CorruptError, match=r"a.json:3 is not complete JSON"):
         read(JsonLines(tmp_path))
-    monkeypatch.setattr(documents, "MAX_LINE", 1_000)
+    monkeypatch.setattr(content, "MAX_LINE", 1_000)
     monkeypatch.setattr(content, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(documents, "BLOCK_BYTES", 100)
     (tmp_path / "a.json").write_text(f'[{{"paper_id": "{"x" * 9_000}"}}]')
     with pytest.raises(CorruptError, match="a.json:1 is not complete JSON"):
         read(JsonLines(tmp_path))
