@@ -20,9 +20,9 @@ from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import AUTHORS, INDPTR, NO_YEAR
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import GrowingColumns
 from pipeline.corpus.joins import connected
 from pipeline.corpus.reader import AnyRows, Corpus, Graph
+from pipeline.corpus.shards import GrowingColumns
 from pipeline.sources.authors import RESOLUTIONS, author_rows
 from pipeline.sources.base import Release, grouped
 

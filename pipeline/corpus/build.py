@@ -19,12 +19,11 @@ from pipeline.core.progress import Progress, say, warn
 from pipeline.core.resources import Resources
 from pipeline.core.schema import SHARD_ROWS, schema_of
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import Array, GrowingColumns, write_attributes, write_graph
 from pipeline.corpus.joins import Joins, joins
 from pipeline.corpus.parts import Part, parts_of, read_part, run_bytes
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.querytexts import write_queries
-from pipeline.corpus.shards import Attributes, write_shards
+from pipeline.corpus.shards import Array, Attributes, GrowingColumns, write_attributes, write_graph, write_shards
 from pipeline.sources.base import Batch, Release
 from pipeline.sources.contexts import read_contexts
 from pipeline.sources.records import UNREADABLE

@@ -17,11 +17,10 @@ from pipeline.core.progress import Progress
 from pipeline.core.resources import Resources
 from pipeline.core.schema import NO_YEAR, PAPERS, SHARD_ROWS
 from pipeline.core.workdir import Workdir
-from pipeline.corpus.arrays import write_attributes, write_graph
 from pipeline.corpus.joins import connected
 from pipeline.corpus.prefilter import Attributes, Mask, PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
-from pipeline.corpus.shards import paper_batch
+from pipeline.corpus.shards import paper_batch, write_attributes, write_graph
 
 RULES = {
     "doi": ("doi_key", "doi_key <> 0"),

@@ -18,7 +18,7 @@ from pipeline.core.runner import Runner
 from pipeline.core.schema import NO_YEAR
 from pipeline.core.text import id_keys
 from pipeline.core.workdir import Workdir
-from pipeline.corpus import arrays, build, joins, parts, shards
+from pipeline.corpus import build, joins, parts, shards
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.reader import Corpus, Graph
 from pipeline.sources import papers as buffer
@@ -140,7 +140,7 @@ def test_a_build_that_was_stopped_goes_on_with_what_is_finished(
         if part == self.parts()[-1]:
             raise KeyboardInterrupt
 
-    def stop_joining(out: Workdir, name: str, *arguments: Any, write: Any = arrays.write_graph) -> int:
+    def stop_joining(out: Workdir, name: str, *arguments: Any, write: Any = shards.write_graph) -> int:
         if name == "incoming":
             raise KeyboardInterrupt
         return write(out, name, *arguments)
