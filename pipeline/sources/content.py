@@ -61,7 +61,8 @@ _ENCODINGS = {
 }
 """Encodings other than UTF-8 by patterns of the first bytes: those of a mark, or of ASCII without a mark."""
 
-_DOCUMENT = re.compile(rb'\s*(\[\s*[\[{n\]]|\{\s*\n\s*")')
+_DOCUMENT = re.compile(rb'\s*(\[\s*[\[{n\]]|\{\s*\n\s*"|\{\s*"(meta|results|data|total|offset|next)"\s*:)')
+"""The beginning of a list, of an indented object, or of a page of an API, which may have line ends."""
 _GAP = re.compile(r"[\s,\[\]]*")
 
 
