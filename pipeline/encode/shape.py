@@ -34,7 +34,7 @@ def read(path: Path) -> Any:
     kind, words = (list, "a list") if path.name == MODULE_FILE and path.is_file() else (dict, "an object")
     if not isinstance(values, kind):
         raise InputError(f"{path} must hold {words}, got {json.dumps(values):.80}", AGAIN)
-    if kind is dict and isinstance(layers := values.get("num_hidden_layers"), int) and layers < 1:
+    if isinstance(values, dict) and isinstance(layers := values.get("num_hidden_layers"), int) and layers < 1:
         raise InputError(f"{path} must count its layers, got {layers}", AGAIN)
     return values
 
