@@ -53,7 +53,7 @@ def _npy(shape: object, kind: object = "<f4") -> bytes:
 _NPY: Mapping[str, tuple[bytes, str]] = {
     "a huge row": (_npy((2, 10**12)), "NumPy (mmap length is greater than file size)"),
     "rows beyond 128 bits": (_npy((2**130, 4)), "NumPy (Python int too large"),
-    "no rows": (_npy((0, 4)), "must hold vectors"),
+    "no rows": (_npy((0, 4)), "got 2 and 0"),
     "text of no characters": (_npy((2, 2), "<U0"), "x.npy"),
     "records in records": (_npy((2, 2), [("a", [("b", "|O")])]), "Python objects"),
     "a type of no parts": (_npy((2, 2), ()), "array of numbers of NumPy"),
