@@ -129,9 +129,7 @@ def check_index(settings: IndexSettings) -> None:
 def _build_index(settings: IndexSettings, vectors: Floats, metric: Metric, fetch: int, device: str) -> Any:
     """Return an index of vectors ``[n, d]``, of length 1 for cosine, for searches of at most ``fetch`` neighbours.
 
-    Raises:
-        InputError: it needs a missing GPU, or a GPU finds fewer than ``fetch`` neighbours.
-        RuntimeError: Faiss refuses the index.
+    InputError is raised if it needs a missing GPU, or a GPU finds fewer neighbours; RuntimeError if Faiss refuses it.
     """
     faiss = load()
     gpu = _checked_gpu(settings, fetch, device) if settings.gpu else None
@@ -196,11 +194,7 @@ def _threads(faiss: Any, count: int) -> Iterator[None]:
 
 
 def load() -> Any:
-    """Return the module ``faiss``.
-
-    Raises:
-        InputError: it is not installed.
-    """
+    """Return the module ``faiss``; raise InputError if it is not installed."""
     try:
         import faiss
     except (ImportError, RuntimeError) as error:  # the latter: CUDA's libraries are missing
@@ -237,10 +231,6 @@ def gpus() -> int:
 
 
 def gpu_of(name: str) -> int | None:
-    """Return the GPU index of a device; None for the CPU.
-
-    Raises:
-        InputError: there is no such device, or Faiss cannot use it.
-    """
+    """Return the GPU index of a device, None for the CPU; raise InputError if Faiss cannot use it."""
     replace = f"{pip('uninstall faiss-cpu')} && {pip('install faiss-gpu')}"
     return gpu_number(name, gpus(), "Faiss", f"Choose --device=cpu, or: {replace}")

@@ -46,11 +46,8 @@ SMALLEST_BLOCK = 2_048
 class Ranking:
     """Entries in final order: by query, then rank from 1 (schema :data:`pipeline.core.schema.RANKING`).
 
-    Attributes:
-        query: uint32 ``[n]``, position of the query.
-        row: uint32 ``[n]``, row of the candidate.
-        score: float32 ``[n]``, higher is better; squared L2 distances are negated.
-        rank: uint16 ``[n]``.
+    Arrays have ``[n]`` entries: position of the query, row of the candidate, and score, higher is better; squared L2
+    distances are negated.
     """
 
     query: Rows

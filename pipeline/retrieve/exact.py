@@ -77,15 +77,12 @@ class Block(NamedTuple):
 class Search:
     """The search of one pool: blocks of candidates are added in order, and the ranking may be read after each.
 
-    Args:
-        queries: float16 or float32 ``[q, d]``; or groups, if papers have several vectors. Then rows of candidates
-            repeat within a block, and the score of two papers is that of their best pair of vectors.
-        metric: ``l2`` (negated squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero).
-        depth: 1 to :data:`pipeline.retrieve.base.MAX_DEPTH`; a query has fewer entries if fewer candidates remain.
-        excluded: rows removed from each query's ranking.
-        resources: memory in bytes for everything but the queries, and threads.
-        device: device of products and scores.
-        start: a ranking of these queries among other candidates, to which the blocks are added.
+    Queries are float16 or float32 ``[q, d]``; or groups, if papers have several vectors. Then rows of candidates repeat
+    within a block, and the score of two papers is that of their best pair of vectors. The metric is ``l2`` (negated
+    squared distance), ``inner_product`` or ``cosine`` (0 where a vector is zero). A query has fewer than ``depth``
+    entries if fewer candidates remain; ``excluded`` rows are removed from each query's ranking. Resources are memory in
+    bytes for everything but the queries, and threads. Blocks are added to ``start``, a ranking of these queries among
+    other candidates.
 
     Raises:
         InputError: an argument is out of range, or a query has no vector, no components or invalid ones.

@@ -32,11 +32,7 @@ def java_home() -> Path:
 
 
 def anserini_jar() -> Path:
-    """Return Pyserini's jar with Lucene and Anserini, without importing Pyserini.
-
-    Raises:
-        InputError: Pyserini is not installed, or has no jar.
-    """
+    """Return Pyserini's jar with Lucene and Anserini, without importing it; InputError if there is none."""
     spec = importlib.util.find_spec("pyserini")
     folders = list(spec.submodule_search_locations or []) if spec else []
     jars = sorted(jar for folder in folders for jar in Path(folder).glob("resources/jars/anserini-*-fatjar.jar"))

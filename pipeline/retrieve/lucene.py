@@ -42,11 +42,7 @@ _R = TypeVar("_R")
 class Lucene:
     """Lucene and Anserini in the running Java, with one signature for each method.
 
-    Args:
-        memory: bytes of the run; Java's heap may take half of them.
-
-    Attributes:
-        analyzer: Anserini's default English analyzer.
+    Java's heap may take half of ``memory`` bytes. ``analyzer`` is Anserini's default English analyzer.
     """
 
     def __init__(self, memory: int) -> None:
@@ -179,12 +175,10 @@ class Lucene:
 
 
 def build_index(texts: Iterable[list[Text]], rows: Rows, folder: Path, threads: int, memory: int) -> dict[str, int]:
-    """Build an index in an empty folder.
+    """Build an index in an empty folder; ``texts`` are in the order of ``rows``, which rise.
 
-    ``texts`` are in the order of ``rows``, which rise. Java's heap may take half of ``memory`` bytes.
-
-    Returns:
-        Counts: ``documents``, and ``blank``, those without text, which no query finds.
+    Java's heap may take half of ``memory`` bytes. Counts are ``documents``, and ``blank``, those without text, which no
+    query finds.
 
     Raises:
         InputError: Java or Pyserini is missing or unsuitable, or the numbers of texts and rows differ.

@@ -35,14 +35,10 @@ def from_keys(keys: Ints) -> tuple[Scores, Rows]:
 
 
 class TopK:
-    """The greatest ``depth`` keys of each query so far.
+    """The greatest ``depth`` keys of each query so far, in memory for ``2 * depth`` of them.
 
-    Memory: ``2 * depth`` keys for each query.
-
-    Attributes:
-        keys: int64 ``[queries, 2 * depth]``, unordered.
-        counts: int64 ``[queries]``, number of keys.
-        least: int64 ``[queries]``, the ``depth``-th greatest key, or :data:`EMPTY` while there are fewer.
+    ``keys`` are int64 ``[queries, 2 * depth]``, unordered; ``counts``, int64, are their numbers, and ``least``, int64,
+    the ``depth``-th greatest keys, or :data:`EMPTY` while there are fewer.
     """
 
     def __init__(self, queries: int, depth: int) -> None:

@@ -35,11 +35,7 @@ _Numbers = npt.NDArray[np.int32]
 
 
 class Words:
-    """Distinct words, numbered by first use, in an open hash table.
-
-    Attributes:
-        count: number of words.
-    """
+    """Distinct words, ``count`` of them, numbered by first use, in an open hash table."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -70,11 +66,9 @@ class Words:
 
 
 class CachedAnalyzer:
-    """Analyses blocks of texts with a cache of words.
+    """Analyses blocks of texts with a cache of words, of ``capacity`` bytes or so.
 
-    Args:
-        lucene: analyses words.
-        capacity: approximate bytes of the cache; when it is full, the next block starts with an empty cache.
+    When it is full, the next block starts with an empty cache.
     """
 
     def __init__(self, lucene: Lucene, capacity: int) -> None:

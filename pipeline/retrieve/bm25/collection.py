@@ -37,13 +37,9 @@ Work = Callable[["Documents", "Postings", int, int], None]
 
 @dataclass(frozen=True)
 class QueryTerms:
-    """The terms of queries.
+    """The terms of queries, which start at ``offsets``, int64 ``[queries + 1]``.
 
-    Attributes:
-        offsets: int64 ``[queries + 1]``, start of the terms of each query.
-        terms: int64, positions in the vocabulary, distinct within a query.
-        frequencies: int64, frequency of each term in the query.
-        vocabulary: large strings, the terms of all queries.
+    A term is a position in the vocabulary, large strings, distinct within a query, with its frequency, both int64.
     """
 
     offsets: Offsets
@@ -81,16 +77,11 @@ class QueryTerms:
 
 
 class Documents(NamedTuple):
-    """Documents of a pool in a block of the forward index.
+    """Documents of a pool in a block of the forward index: rising rows, and the codes of stored lengths, uint8 ``[n]``.
 
-    Attributes:
-        rows: uint32 ``[n]``, rising.
-        codes: uint8 ``[n]``, stored lengths.
-        positions: int64 ``[n]``, positions in the block.
-        offsets: int64 ``[papers of the block + 1]``, start of the entries of each paper.
-        terms: uint32, terms of the entries.
-        frequencies: unsigned, term frequencies of the entries.
-        numbers: int32 ``[terms of the block]``, positions in the queries' vocabulary, or its size for other terms.
+    ``positions``, int64 ``[n]``, are those of papers in the block, whose entries start at ``offsets``, int64 ``[papers
+    + 1]``. An entry is a term, uint32, and its frequency. ``numbers``, int32, are positions of the block's terms in the
+    queries' vocabulary, or its size for other terms.
     """
 
     rows: Rows

@@ -33,14 +33,10 @@ VOCABULARY = schema_of(term=pa.large_string())
 
 
 class TermsBlock(NamedTuple):
-    """The terms of texts.
+    """The terms of texts: entries of each text start at ``offsets``, int64 ``[texts + 1]``.
 
-    Attributes:
-        offsets: int64 ``[texts + 1]``, start of the entries of each text.
-        terms: uint32 ``[entries]``, distinct within a text.
-        frequencies: unsigned ``[entries]``, term frequencies.
-        lengths: uint32 ``[texts]``, number of tokens.
-        vocabulary: large strings, the terms by number.
+    An entry is a term, uint32, distinct within a text, and its frequency. ``lengths``, uint32 ``[texts]``, are numbers
+    of tokens; ``vocabulary`` has the terms by number, as large strings.
     """
 
     offsets: npt.NDArray[np.int64]

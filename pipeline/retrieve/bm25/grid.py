@@ -41,13 +41,11 @@ _WIDTH = 32
 class RankCounts(NamedTuple):
     """Number of documents above each relevant document, at all points.
 
-    Attributes:
-        offsets: int64 ``[queries + 1]``, start of the relevant documents of each query.
-        keys: uint64 ``[offsets[-1], points]``, keys of relevant documents, rising within a query; 0 if not found.
-        bounds: float32 ``[offsets[-1], points]``, minimum estimate of documents above each.
-        above: int64 ``[offsets[-1], points]``, number of documents above each, counted while it is below ``depth``.
-        lowest: int64 ``[queries, points]``, the lowest relevant document that may be among the best ``depth``.
-        needed: float32 ``[queries, padded points]``, its bound; infinite if no document counts.
+    The relevant documents of queries start at ``offsets``, int64 ``[queries + 1]``. For each and all points there are
+    ``keys``, uint64, rising within a query, 0 if not found; ``bounds``, float32, the minimum estimate of documents
+    above; and ``above``, int64, their number, counted while it is below ``depth``. For each query, ``lowest``, int64,
+    is the lowest relevant document that may be among the best ``depth``, and ``needed``, float32 ``[queries, padded
+    points]``, its bound, infinite if no document counts.
     """
 
     offsets: npt.NDArray[np.int64]
