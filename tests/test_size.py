@@ -17,7 +17,7 @@ LINES = {
     "stages": 3_544,
     "exchange": 1_642,
     "measure": 2_941,
-    "retrieve": 2_641,
+    "retrieve": 2_590,
     "encode": 4_198,
     "corpus": 2_412,
     "sources": 4_540,
