@@ -31,6 +31,7 @@ IGNORE_IDENTICAL = frozenset({"arguana", "fever", "fiqa", "msmarco", "quora"})
 ``ignore_identical_ids`` in mteb, where queries are documents, or were numbered with them."""
 
 _EXCLUSIONS = "exclusions.tsv"
+_END = re.compile(r"\.[a-z]+(\.gz)?\Z")
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Beir(FileRelease, options.Beir):
 
     def _qrels(self) -> Path:
         files = find_files(self.folder, ("qrels/*.*", "qrels.*.*"), "BEIR judgements")
-        by_split = {path.name.removeprefix("qrels.").partition(".")[0]: path for path in reversed(files)}
+        by_split = {_END.sub("", path.name.removeprefix("qrels.")): path for path in reversed(files)}
         require_known(self.judged, by_split, f"{self.folder} has no judgements of split {self.judged!r}")
         return by_split[self.judged]
 

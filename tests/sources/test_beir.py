@@ -122,7 +122,7 @@ def test_trec_kin_of_a_beir_folder(tmp_path: Path, names: tuple[str, str], qrels
 )
 def test_judgements_of_any_ending(tmp_path: Path, name: str, content: str) -> None:
     folder = write_beir(tmp_path)
-    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "dev.tsv")
+    (folder / "qrels" / "test.tsv").rename(folder / "qrels" / "test.all.tsv")
     (folder / name).write_text(content)
     queries = Beir(folder).queries()
     assert queries is not None
