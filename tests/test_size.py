@@ -20,7 +20,7 @@ LINES = {
     "retrieve": 2_590,
     "encode": 4_198,
     "corpus": 2_412,
-    "sources": 4_540,
+    "sources": 4_541,
     "core": 3_069,
     "alias": 27,
     "data": 6,
