@@ -90,7 +90,8 @@ def test_the_study_of_the_page_runs_and_is_listed(installed: Run) -> None:
         "study",
         "study positions --json",
         "study positionz",
-        "eval --year 2016 --size 500 --queries 20 --model bm25,newest --depth 100 --measures map,recall@10 --format csv",
+        "eval --year 2016 --size 500 --queries 20 --model bm25,newest --depth 100 "
+        "--measures map,recall@10 --format csv",
     )
     assert (made.returncode, listed.returncode, ran.returncode) == (0, 0, 0), (made.stderr, listed.stderr, ran.stderr)
     assert re.search(r"positions +where positives rank", listed.stdout)
