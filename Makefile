@@ -124,7 +124,7 @@ pool: ## draw queries, candidates and qrels: FIELD SIZE YEAR QUERIES SAMPLES SEE
 tune: ## choose k1 and b of BM25 on validation queries: FIELD YEAR SIZE SEED
 embed index search: ## embed the pools, build their indexes, rank their candidates: MODEL
 score eval: ## score rankings and print a table; eval: first make what is missing: MODEL
-submit: ## run a command as a job of Slurm: STAGE=corpus|embed|index|search|score|eval|study|train NODES GPUS PARTITION TIME
+submit: ## run a command as a job of Slurm: STAGE=corpus|embed|index|search|score|eval|study|benchmark|train NODES GPUS PARTITION TIME
 jobs: ## show jobs of Slurm: state, units done, last line of each log
 benchmark: ## build the MDCR benchmark from field-level rankings: CORPUS YEAR MODEL (docs/mdcr.md)
 export: ## write pools, rankings or scores for other tools: WHAT=pool|run|scores|vectors FORMAT OUTPUT MODEL

@@ -1,4 +1,4 @@
-"""Make what the gallery of the site shows: the demo, studies of its corpus, and the leaderboard.
+"""Make what the gallery of the site shows: the demo, studies of its corpus, a comparison, and the leaderboard.
 
 Usage: python docs/gallery.py WORKSPACE. What is there already is kept.
 """
@@ -13,6 +13,9 @@ from pathlib import Path
 
 from pipeline.core.workspace import REPORTS
 from pipeline.studies.base import STUDIES, find
+
+COMPARE = ["compare", "bm25", "lsa", "--corpus", "demo", "--queries", "50", "--nested"]
+"""On the pools of the study ``large_scale``."""
 
 BOARD = (
     "bm25,bm25:k1=0.9,b=0.4,bm25:k1=1.2,b=0.75,lsa,word2vec,minilm,minilm:dimension=128,rrf(bm25,lsa),rrf(bm25,minilm)"
@@ -43,7 +46,7 @@ def main(workspace: str) -> None:
     """Run everything, studies in the order of the registry: one may read what an earlier one wrote."""
     Path(workspace).mkdir(parents=True, exist_ok=True)
     board = [] if (Path(workspace) / REPORTS / "leaderboard").exists() else leaderboard()
-    for words in (["demo"], *board, *(["study", name] for name in studies())):
+    for words in (["demo"], *board, *(["study", name] for name in studies()), COMPARE):
         command = [sys.executable, "-m", "pipeline", *words]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=workspace)
 

@@ -16,12 +16,13 @@ from playwright.sync_api import sync_playwright
 
 FIGURES = Path(__file__).parent / "figures"
 SHOTS = [
-    ("study-charts-1280", "Score against pool size (dataset level)", 1280, 830, "light"),
-    ("study-query-1280", "", 1280, 1090, "light"),
-    ("study-query-390", "", 390, 1090, "dark"),
-    ("study-tables-390", "Table 1: dataset level", 390, 1090, "light"),
+    ("study-charts-1280", 0, "Score against pool size (dataset level)", 1280, 830, "light"),
+    ("study-query-1280", 0, "", 1280, 1090, "light"),
+    ("study-query-390", 0, "", 390, 1090, "dark"),
+    ("study-tables-390", 0, "Table 1: dataset level", 390, 1090, "light"),
+    ("study-comparison-1280", 1, "Difference by pool", 1280, 1060, "light"),
 ]
-"""File, heading at the top (empty: the title of the query that is opened), size in pixels, colours."""
+"""File, page, heading at the top (empty: the title of the query that is opened), size in pixels, colours."""
 
 
 def shoot(page: Any, heading: str) -> bytes:
@@ -39,15 +40,17 @@ def shoot(page: Any, heading: str) -> bytes:
 
 def main(workspace: str) -> None:
     """Write every screenshot."""
-    path = Path(workspace).resolve() / "runs" / "reports" / "large_scale" / "index.html"
+    reports = Path(workspace).resolve() / "runs" / "reports"
+    (comparison,) = reports.glob("*lsa-against-bm25/index.html")
+    paths = (reports / "large_scale" / "index.html", comparison)
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for name, heading, width, height, colours in SHOTS:
+        for name, number, heading, width, height, colours in SHOTS:
             viewport = {"width": width, "height": height}
             context = browser.new_context(viewport=viewport, color_scheme=colours, reduced_motion="reduce")
             page = context.new_page()
-            page.goto(path.as_uri())
+            page.goto(paths[number].as_uri())
             page.wait_for_selector("html[data-ready]")
             image = shoot(page, heading)
             (FIGURES / f"{name}.png").write_bytes(image)

@@ -19,7 +19,7 @@ from pipeline.core.errors import InputError, InsufficientDataError
 from pipeline.core.install import load_plugins
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner, with_inputs
-from pipeline.core.settings import convert, read
+from pipeline.core.settings import Positive, convert, read
 from pipeline.core.task import Task
 from pipeline.core.workspace import EXPORTS, corpus_names, find_corpus, name_corpus
 from pipeline.corpus.pool import Pool
@@ -29,7 +29,7 @@ from pipeline.stages.chain import Chain, Evaluation
 from pipeline.stages.pool import explained, skip_infeasible
 from pipeline.stages.selection import Names, joined, one_name
 from pipeline.stages.selection import selection as selection
-from pipeline.stages.settings import RANKED
+from pipeline.stages.settings import DEFAULT_DEPTH, RANKED
 
 if TYPE_CHECKING:
     from pipeline.encode.base import Matrix
@@ -189,7 +189,10 @@ class Workspace:
         pools: Pools,
         systems: Annotated[Names, may_be_empty],
         *,
+        depth: int | str = DEFAULT_DEPTH,
         measures: Names | None = None,
+        engine: str = "exact",
+        bm25_engine: str = "postings",
         precision: str | None = None,
         runs: Annotated[Sequence[str | Path], may_be_empty] = (),
         **settings: Any,
@@ -199,10 +202,13 @@ class Workspace:
         Args:
             pools: the pools.
             systems: such as ``["bm25", "scincl", "rrf(bm25,scincl)"]``.
+            depth: ranks kept per query.
             measures: measures to score besides the default ones.
+            engine: engine of dense search, as ``--engine``.
+            bm25_engine: ``postings`` or ``lucene``; the ranking is the same.
             precision: compute precision of encoders: ``fp32``, ``fp16``, ``bf16``; None: each model's own.
             runs: run files of other tools, added as systems.
-            **settings: of :class:`pipeline.stages.settings.Ranked`, such as ``depth`` or ``engine``.
+            **settings: further settings of :class:`pipeline.stages.settings.Ranked`, such as ``missing_positives``.
 
         Raises:
             InputError: a system or measure is unknown, or ``bm25:tuned`` has no tuning.
@@ -219,6 +225,7 @@ class Workspace:
             by_corpus.setdefault(task.inputs["corpus"].id, []).append(task)
         kept = [name for name in settings if name in ("untuned", "tunings")]
         own = {name: settings.pop(name) for name in kept}
+        settings |= {"depth": depth, "engine": engine, "bm25_engine": bm25_engine}
         settings = {"tunings": tunings_for(self.root, parsed), **own, **read(RANKED, settings, [*own])}
         settings["measures"] = tuple(map(str, parse_measures(joined(measures)))) if measures else ()
         return [
@@ -239,6 +246,9 @@ class Workspace:
         Returns:
             A row for each pool, system, query and measure, values as fractions:
             :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+
+        Raises:
+            InputError: as :meth:`evaluations`.
         """
         from pipeline.scores.store import scores_of
 
@@ -272,6 +282,32 @@ class Workspace:
         from pipeline.scores.choose import load, settings_of_choice
 
         return load(self.root, **settings_of_choice(**settings))
+
+    def most_different(
+        self, pool: PoolView, first: str, second: str, measure: str = "map", most: int = 10
+    ) -> pl.DataFrame:
+        """Return the queries of a pool on which two systems differ most, with the ranks of their relevant papers.
+
+        Args:
+            pool: the pool on which both were scored.
+            first: name of a system.
+            second: name of another system.
+            measure: the measure compared.
+            most: maximum number of queries.
+
+        Returns:
+            A row for each query: :data:`pipeline.scores.compare.QUERIES`.
+
+        Raises:
+            InputError: a system was not scored on the pool, or several rows have its name; the message lists them.
+        """
+        from pipeline.scores.choose import choose
+        from pipeline.scores.compare import most_different, paired
+        from pipeline.scores.store import stored, values
+
+        runs = choose(stored(self.root).filter(pool=pool.name), self.root)
+        score_pairs, labels = paired(values(runs), runs, first, second)
+        return most_different(score_pairs, runs, labels, measure, convert(most, Positive, "most"))
 
     def ranking(self, pool: PoolView, system: str, **settings: Any) -> pl.DataFrame:
         """Return the ranking of one system on one pool.

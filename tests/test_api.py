@@ -139,6 +139,7 @@ def test_two_systems_are_compared(workspace: mdcr.Workspace, pool: PoolView) -> 
     means = dict(frame.filter(measure="map").group_by("system").agg(pl.col("value").mean()).iter_rows())
     assert difference["difference"] == pytest.approx(means["lsa"] - means["bm25"], abs=1e-12)
     assert difference["low"] <= difference["difference"] <= difference["high"]
+    assert len(workspace.most_different(pool, "bm25", "lsa", most=2)) == 2
     (table,) = mdcr.tables(frame, ["map"])
     assert f"{100 * means['lsa']:.1f}" in str(table)
 

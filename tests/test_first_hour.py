@@ -162,6 +162,8 @@ def test_the_report_has_all_that_was_scored_and_nothing_of_it_can_go(studied: Pa
     folders = [Path(folder) for folder in mdcr_json(studied, "report", "--format", "page")["reports"]]
     assert len(folders) >= 4
     assert all((folder / "index.html").is_file() for folder in folders)
+    index = (studied / "runs/reports/index.html").read_text()
+    assert all(f"{name}/index.html" in index for name in (*(f.name for f in folders), "pool_size", "large_scale"))
     assert mdcr_json(studied, "gc")["unused"] == []
 
 

@@ -181,7 +181,7 @@ COMMANDS: Mapping[str, Command] = {
         running="dry_run",
         word=word(
             "stage",
-            Literal["corpus", "embed", "index", "search", "score", "eval", "study", "train"],
+            Literal["corpus", "embed", "index", "search", "score", "eval", "study", "benchmark", "train"],
         ),
         cluster=True,
         passes=True,
@@ -201,17 +201,18 @@ COMMANDS: Mapping[str, Command] = {
         "write tables and plots of all scores",
         "results:write_report",
         (_own(some(VARIOUS, "output")), _CHOSEN, Group("how scores are shown", DISPLAY | {"format": _FILES})),
-        "json",
+        "dry_run json",
     ),
     "show": Command(
-        "print scores, corpora, pools or measures",
+        "print scores, corpora, pools or artifacts",
         "show:show",
         (_CHOSEN, _SHOWN),
         "json",
         word(
             "what",
-            Literal["last", "table", "corpora", "corpus", "pools", "measures"],
-            "last (the newest table; default), table (default with options), corpora, corpus, pools or measures",
+            Literal["last", "table", "corpora", "corpus", "pools", "artifacts", "measures"],
+            "last (the newest table; default), table (default with options), corpora, corpus, pools, artifacts "
+            "or measures",
             required=False,
         ),
     ),
@@ -219,7 +220,7 @@ COMMANDS: Mapping[str, Command] = {
         "compare systems on the same pools, and show where two differ",
         "results:compare",
         (
-            _own(some(DISPLAY, "format resample") | some(VARIOUS, "most")),
+            _own(some(DISPLAY, "resample") | some(VARIOUS, "most output")),
             _CHOSEN._replace(settings=some(_OF_CHOICE, but="systems")),
             _own({"model": dataclasses.replace(SYSTEMS["model"], help="the systems with commas, as make passes them")}),
         ),
@@ -254,16 +255,16 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "triplets": Command(
         "draw training triplets from the citations of a corpus",
-        "study:triplets",
+        "train:triplets",
         (Group("options", some(CHOICE, "corpus") | DRAW, unset=True),),
         word=word("triplets", str, "specter, specter2 or mined"),
     ),
     "train": Command(
         "train an encoder by a recipe; prints its folder, which --model takes",
-        "study:train",
+        "train:train",
         (_own(some(VARIOUS, "corpus set")),),
         word=word("recipe", str, "a TOML file with its settings, or the name of one of ours"),
-        details="study:details_of_training",
+        details="train:details",
     ),
     "leaderboard": Command(
         "rank everything scored so far, with intervals and significance groups",
@@ -290,8 +291,9 @@ COMMANDS: Mapping[str, Command] = {
     "papers": Command(
         "list the tables of the five papers, and the command that makes each",
         "papers:papers",
-        running="json",
-        word=word("paper", _Paper, required=False),
+        (_own(some(DISPLAY, "format")),),
+        "json",
+        word("paper", _Paper, required=False),
     ),
     "reproduce": Command(
         "run every command of a paper for which the data are present; list what the rest need",
@@ -302,13 +304,13 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "models": Command(
         "list the encoders, and which of them are on this machine",
-        "doctor:models",
+        "encoders:models",
         running="json",
         word=word("what", str, "list (default), or the name of one, for its recipe and its sources", required=False),
     ),
     "demo": Command(
         "run the whole pipeline on the papers it brings (medicine, psychology)",
-        "papers:demo",
+        "demo:demo",
         running="memory workers device",
     ),
     "doctor": Command("report what this machine has, and what is missing", "doctor:doctor", running="json"),

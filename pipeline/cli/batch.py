@@ -15,6 +15,11 @@ from pipeline.core.errors import InputError
 from pipeline.core.progress import say
 from pipeline.core.workspace import JOBS
 
+STAGES = {
+    **{name: [name] for name in ("corpus", "embed", "index", "search", "score", "eval", "study", "train")},
+    "benchmark": ["study", "mdcr"],
+}
+
 
 def submit(options: argparse.Namespace) -> None:
     """Submit a job, the driver, that runs a command and submits the units of its work as further jobs."""
@@ -22,7 +27,7 @@ def submit(options: argparse.Namespace) -> None:
     from pipeline.cli.parsers import run
 
     root, settings = options.root.resolve(), read.slurm_settings(options)
-    words = [options.stage, *options.others, f"--root={root}"]
+    words = [*STAGES[options.stage], *options.others, f"--root={root}"]
     driver, workers = settings.driver, settings.nodes
     if options.stage == "train":  # one job with the GPUs
         driver, workers = settings.worker, 0
@@ -62,5 +67,7 @@ def jobs(options: argparse.Namespace) -> None:
             print(f"  {work['artifact']}: {done}")
         for job in group["states"]:
             print(f"  job {job['job']} {job['state']}: {job['last']}")
-    if not found:
+    if found:
+        say(f"tables: at the end of a driver's log in {options.root / JOBS}, and by mdcr show; pages: mdcr report")
+    else:
         say("nothing was submitted from this workspace: mdcr submit --help")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from pipeline.cli import options as read
 from pipeline.cli.output import as_record, print_artifacts, print_counts, print_json
 from pipeline.core.artifact import Artifact, published
 from pipeline.core.config import counted
+from pipeline.core.progress import say
 from pipeline.core.task import Task
 from pipeline.core.workspace import POOLS, find_corpus, name_corpus
 from pipeline.scores.notes import gap_in_abstracts
+from pipeline.scores.render import render_table
+from pipeline.scores.tables import grid
 from pipeline.stages.tune import Grid, Tuning, tune_tasks
 
 
@@ -68,7 +72,9 @@ def score(options: argparse.Namespace) -> None:
 
 
 def tune(options: argparse.Namespace) -> None:
-    """Tune BM25 for the selected pools, and print the best point of each."""
+    """Tune BM25 for the selected pools, and print the grid of each."""
+    if "samples" in options.given:
+        say("--samples: a tuning is chosen on one draw of validation queries and candidates, and serves all samples")
     runner = read.repaired(options)
     corpus = find_corpus(runner.root, options.corpus)
     artifacts = read.make(runner, tune_tasks(corpus, read.selection(options)), options, stores=True)
@@ -76,14 +82,14 @@ def tune(options: argparse.Namespace) -> None:
         print_json({"tunings": [_tuning_record(artifact) for artifact in artifacts]})
         return
     for artifact in artifacts:
-        _say_best(runner.root, artifact)
+        _show_grid(runner.root, artifact)
 
 
-def _say_best(root: Path, artifact: Artifact) -> None:
+def _show_grid(root: Path, artifact: Artifact) -> None:
     counts, tuned, tuning = artifact.manifest.counts, Grid.of(artifact), Tuning.of(artifact)
     gain = f"{100 * (counts['map'] - counts['map_untuned']):+.2f} over k1=0.9, b=0.4, on the queries that chose it"
     note = (
-        f"{artifact.name}: k1={tuning.k1:g}, b={tuning.b:g}: MAP {100 * counts['map']:.2f} ({gain}); "
+        f"best: k1={tuning.k1:g}, b={tuning.b:g}: {100 * counts['map']:.2f} ({gain}); "
         f"{counted(counts['queries'], 'query')}, {counted(counts['candidates'], 'candidate')}."
     )
     if tuned.is_at_edge(tuning.k1, tuning.b):
@@ -91,7 +97,12 @@ def _say_best(root: Path, artifact: Artifact) -> None:
     pools = (pool for pool in published(root / POOLS) if pool.id == artifact.manifest.inputs["pool"])
     if gap := gap_in_abstracts([pool.manifest.counts.get("marks", {}) for pool in pools]):
         note += f" {gap}: much of the gain may be that short texts rank higher. mdcr compare shows it with abstracts."
-    print(note)
+    title, points = f"MAP (%) of BM25 on {artifact.name}", itertools.product(tuned.k1.tolist(), tuned.b.tolist())
+    cells = {
+        (f"{k1:g}", f"{b:g}"): f"{100 * value:.2f}{'*' if (k1, b) == (tuning.k1, tuning.b) else ' '}"
+        for (k1, b), value in zip(points, tuned.values.flat, strict=True)
+    }
+    print(render_table(grid("grid", title, "k1 \\ b", cells, [note])))
 
 
 def _tuning_record(artifact: Artifact) -> dict[str, Any]:

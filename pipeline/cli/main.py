@@ -67,9 +67,13 @@ def _run(words: list[str]) -> None:
         from pipeline.core.install import load_plugins
 
         load_plugins()  # before options are declared: plug-ins add sources
-    from pipeline.cli.parsers import read, run, with_variables
+    from pipeline.cli.parsers import read, run
 
-    options = read(with_variables(words[1:]) if words[:1] == ["--from-make"] and words[1:2] else words)
+    if words[:1] == ["--from-make"] and words[1:2]:
+        from pipeline.cli.variables import with_variables
+
+        words = with_variables(words[1:])
+    options = read(words)
     from pipeline.core import progress
     from pipeline.core.files import disk_errors
 

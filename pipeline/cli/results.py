@@ -14,15 +14,15 @@ from pipeline.cli import options as read
 from pipeline.cli.output import print_json, terminal
 from pipeline.core import files
 from pipeline.core.artifact import readable
-from pipeline.core.config import digest, file_name, folder_name
+from pipeline.core.config import counted, digest, file_name, folder_name
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say
 from pipeline.core.resources import Resources
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import REPORTS
 from pipeline.encode import names
+from pipeline.exchange.entries import name_of
 from pipeline.exchange.export import as_csv
-from pipeline.exchange.runs import name_of
 from pipeline.measure.design import Draws
 from pipeline.measure.measures import parse_measures
 from pipeline.scores import compare as comparing
@@ -33,7 +33,7 @@ from pipeline.scores.choose import choose, settings_of_choice
 from pipeline.scores.files import score_files
 from pipeline.scores.layout import TABLE_MEASURES
 from pipeline.scores.page.report import Report, page_of
-from pipeline.scores.page.write import NAME, write_page
+from pipeline.scores.page.write import NAME, write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.store import stored, values
@@ -73,17 +73,29 @@ def write_report(options: argparse.Namespace) -> None:
     suffixes = [f"{name}-{value}" for name, value in display.items() if value]
     output = options.output or root / REPORTS
     folders = [output / name for name in folder_names(root, runs, choice, suffixes).values()]
-    written = [path for of in zip(folders, reports, strict=True) for path in write_files(*of, kinds)]
+    written: list[Path] = []
+    for folder, report in zip(folders, reports, strict=True):
+        written += write_files(folder, report, kinds, dry=options.dry_run)
+    if "page" in kinds:
+        written.append(output / NAME if options.dry_run else write_index(output))
     if options.json:
-        print_json({"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]})
-    else:
-        print(*folders, sep="\n")
+        paths = {"reports": [str(folder) for folder in folders], "files": [str(path) for path in written]}
+        print_json(paths | ({"dry_run": True} if options.dry_run else {}))
+        return
+    for path in written if options.dry_run else folders:
+        print(path)
+    if options.dry_run:
+        say(f"{counted(len(written), 'file')} would be written")
+    elif "page" in kinds:
+        say(f"all pages: {output / NAME}")
 
 
-def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS) -> list[Path]:
-    """Write a report as files of some kinds, and return their paths."""
+def write_files(folder: Path, report: Report, kinds: Sequence[str] = _KINDS, *, dry: bool = False) -> list[Path]:
+    """Write a report as files of some kinds, and return their paths; ``dry``: write nothing."""
     written = [folder / name for kind, name in _FILES.items() if kind in kinds]
     charts = list(figures(report.shown, report.runs)) if "figures" in kinds else []
+    if dry:
+        return written + [folder / f"{name}.{suffix}" for name, _, _ in charts for suffix in FORMATS]
     with files.disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         files.remove_abandoned(folder)
@@ -145,7 +157,7 @@ def print_reports(
             print(as_csv(all_figures), end="")
         return
     for report in reports:
-        print(report.text(output, **terminal()))
+        print(report.text(output, **terminal(), brief=options.brief))
     for row in approximate if output == "terminal" else ():
         print(f"{row['system']} on {row['pool']}: recall@{row['depth']} {row['recall']:.4f} of exact search")
 
@@ -165,38 +177,47 @@ def recalls(runner: Runner, evaluations: Iterable[Evaluation]) -> list[dict[str,
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Compare two systems, and print where they differ most. Of more systems, print all pairs."""
-    check_display(options)
+    """Compare two systems, print where they differ most, and write the page. Of more systems, print all pairs."""
     systems = [*map(names.display_names, options.compared or stored_names(options.model or ""))]
     if len(systems) < 2:
         raise InputError(
             f"two systems or more must be compared, got {len(systems)}", "Write it like mdcr compare bm25 lsa"
         )
+    if len(systems) > 2 and options.output is not None:
+        raise InputError(f"--output must be of two systems, got {len(systems)}", "Compare two, or leave it out")
     root, choice = read.runner(options).root, choice_of(options)
-    measures = choice.pop("measures", None)
-    runs = choose(stored(root), root, **choice)
+    measures = choice.get("measures")
+    runs = choose(stored(root), root, **{name: value for name, value in choice.items() if name != "measures"})
     shared = comparing.on_shared_pools(runs, systems)
     runs = runs if shared.is_empty() else shared  # without any, what follows says what is missing
     measures = measures or comparing.usual_measures(runs, systems)
-    scores = values(runs)
-    differences = comparing.compare_pairs(scores, runs, systems, measures, draws_of(options))
+    scores, draws = values(runs), draws_of(options)
+    differences = comparing.compare_pairs(scores, runs, systems, measures, draws)
     labels = {label for pair in differences.select("first", "second").iter_rows() for label in pair}
     compared = runs.filter(
         pl.col("label").is_in(labels), pl.col("pool").is_in(differences["pools"].explode().implode())
     )
     tables = [comparison.difference_table(differences, compared)]
-    record = {"pairs": differences.rows(named=True)}
+    record: dict[str, Any] = {"pairs": differences.rows(named=True)}
     if len(systems) == 2:
         both, pair = comparing.paired(scores, runs, *systems)
         find = partial(comparing.most_different, both, runs, pair, differences["measure"][0])
         queries = next(readable([options.most], find), pl.DataFrame(schema=comparing.QUERIES))
         tables += [comparison.queries_table(differences, queries)] if len(queries) else []
-        record |= {"most_different": queries.rows(named=True)}
+        (name,) = folder_names(root, runs, choice, ["-against-".join(reversed(pair))]).values()
+        folder = options.output or root / REPORTS / name
+        with files.disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_page(comparison.page_of(differences, queries, compared, both, draws), folder)
+            if options.output is None:
+                write_index(folder.parent)
+        record |= {"most_different": queries.rows(named=True), "folder": str(folder)}
     if options.json:
         print_json(record)
         return
-    for table in tables[:1] if options.format == "csv" else tables:
-        print(render_table(table, options.format or "terminal", **terminal()))
+    for table in tables:
+        print(render_table(table, **terminal()))
+    print(record.get("folder", ""))
 
 
 def evaluate(options: argparse.Namespace) -> None:

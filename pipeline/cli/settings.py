@@ -62,6 +62,7 @@ class Display:
     """How scores are shown."""
 
     format: Literal["terminal", "markdown", "csv", "latex"] | None = setting(None, "default: terminal")
+    brief: bool = setting(False, "for a paper: what most readers do not need is a comment", goes_with="format=latex")
     baseline: str | None = setting(None, "row to test the others against, by name or label (default: bm25)")
     resample: Literal["queries", "papers", "both"] | None = setting(
         None, "what the bootstrap resamples: queries (default), papers (the samples of a pool), or both"

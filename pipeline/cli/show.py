@@ -1,4 +1,4 @@
-"""``mdcr show``: print scores, corpora and pools of a workspace, and measures, as text or JSON."""
+"""``mdcr show``: print scores, corpora, pools and artifacts of a workspace, as text or JSON."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.cli.output import print_json, print_rows, print_table
 from pipeline.cli.settings import RUNNING
-from pipeline.core.artifact import readable
-from pipeline.core.workspace import corpus_folders, corpus_names, find_corpus
+from pipeline.core.artifact import published, readable
+from pipeline.core.workspace import artifact_parents, corpus_folders, corpus_names, find_corpus
 
 
 def show(options: argparse.Namespace) -> None:
@@ -51,6 +51,7 @@ def _corpora(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
             "artifact": artifact.name,
             "source": artifact.manifest.config.get("source", artifact.manifest.stage),
             "papers": counts["kept"],
+            "prefiltered": None if "queries" in counts else counts.get("prefilter", {}).get("kept"),
             "references": counts.get("references"),
             "in_corpus": counts.get("references_in_corpus"),
         }
@@ -73,6 +74,20 @@ def _pools(root: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def _artifacts(root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
+    return [
+        {
+            "artifact": f"{parent}/{artifact.name}",
+            "stage": artifact.manifest.stage,
+            "MB": round(sum(output.bytes for output in artifact.manifest.outputs) / 1e6, 1),
+            "seconds": artifact.manifest.provenance["wall_seconds"],
+            "complete": artifact.complete(),
+        }
+        for parent in reversed(artifact_parents(root))
+        for artifact in published(root / parent)
+    ]
+
+
 def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]:
     from pipeline.measure.measures import MEASURES
 
@@ -91,5 +106,6 @@ def _measures(_root: Path, _options: argparse.Namespace) -> list[dict[str, Any]]
 _ROWS = {
     "corpora": _corpora,
     "pools": _pools,
+    "artifacts": _artifacts,
     "measures": _measures,
 }

@@ -1,4 +1,4 @@
-"""Experiments: ``mdcr study``, ``leaderboard``, ``audit``, ``submission``, ``triplets`` and ``train``."""
+"""Experiments: ``mdcr study``, ``leaderboard``, ``audit`` and ``submission``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from pipeline.api import Workspace
 from pipeline.cli import options as read
-from pipeline.cli.output import as_record, print_json, print_made, print_rows, terminal
+from pipeline.cli.output import print_json, print_rows, terminal
 from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
-from pipeline.core.workspace import EXPORTS, find_corpus
+from pipeline.core.workspace import EXPORTS
 from pipeline.scores.render import render_table
 from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import (
@@ -143,45 +143,3 @@ def _default_recipe(name: str, **changes: Any) -> tuple[Study, Any]:
     """Return a study and its default recipe with some changes."""
     chosen = find(name)
     return chosen, read_recipe(chosen.default_recipe, chosen.recipe, changes)
-
-
-def triplets(options: argparse.Namespace) -> None:
-    """Draw training triplets."""
-    from pipeline.train.recipe import DRAW
-    from pipeline.train.stage import draw_task
-
-    runner = read.repaired(options)
-    settings = {name: getattr(options, name) for name in DRAW}
-    corpus = find_corpus(runner.root, options.corpus)
-    task = draw_task(Workspace(runner), corpus, options.triplets, settings)
-    for artifact in read.make(runner, [task], options):
-        print_made("triplets", artifact, options, str(artifact.path))
-
-
-def train(options: argparse.Namespace) -> None:
-    """Train a network by a recipe, and print its folder."""
-    from pipeline.train.recipe import Recipe, formats_entry, systems
-    from pipeline.train.stage import model_folder, train_task
-
-    runner = read.runner(options)
-    changes = with_settings(options.set) | ({"corpus": options.corpus} if options.corpus else {})
-    recipe = read_recipe(find_recipe(Path(options.recipe)), Recipe, changes)
-    task = train_task(Workspace(runner), recipe, dry=options.dry_run)
-    for artifact in read.make(runner, [task], options):
-        folder = model_folder(artifact)
-        if options.json:
-            print_json({"model": str(folder), "recipe": canonical(recipe), **as_record(artifact)})
-            continue
-        print(folder)
-        say(f"Use it: MODEL={recipe.name}={folder}")
-        say("As an entry of SciRepEval's formats:")
-        entry = formats_entry(folder.name, systems(recipe.architecture, folder.resolve()))
-        for line in entry.splitlines():
-            say(line)
-
-
-def details_of_training(recipe: str) -> tuple[str, dict[str, str]]:
-    """Return what the help of a recipe adds: what each of its settings means."""
-    from pipeline.train.recipe import Recipe
-
-    return "settings of the recipe, for --set NAME=VALUE", details_of(Recipe, find_recipe(Path(recipe)))

@@ -17,12 +17,12 @@ from pipeline.exchange.cells import (
     FRACTION,
     PERCENT,
     POINTS,
-    Grid,
     Numbers,
     mean_of_others,
     numbers_of,
     scale_of,
 )
+from pipeline.exchange.markup import Grid
 from pipeline.exchange.names import SUMS, describes, is_called, is_metric, metric_in, sign_of_name
 
 VALUES = {

@@ -1,11 +1,11 @@
-"""Tables of Markdown, and numbers as people write them: percent, thousands, spreads, marks; the scale of a column."""
+"""Numbers in the columns of tables that people write: percent, thousands, spreads, marks, and the scale of a column."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +16,6 @@ from pipeline.core.text import number
 from pipeline.sources.tables import NULLS
 
 Floats = npt.NDArray[np.float64]
-Grid = list[list[str]]
-"""A table as cells a row, the header first."""
-
-_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-*:?\s*)*\|?\s*")
-_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
-_TAG = re.compile(r"<[^>]+>")
-_SUPERSCRIPT = re.compile(r"<sup>.*?</sup>", re.DOTALL)
 
 FRACTION, PERCENT, POINTS = "fraction", "percent", "points"
 """Scales of a column: from 0 to 1, from 0 to 100, or neither, such as Elo or words a second."""
@@ -127,30 +120,3 @@ def mean_of_others(columns: Floats) -> int | None:
     rounding = np.where(np.abs(known).max(axis=0) <= 1, 0.0051, 0.051)
     (found,) = np.nonzero((np.abs(known - means) <= rounding).all(axis=0) & (np.ptp(known, axis=0) > 0))
     return int(found[0]) if len(found) == 1 else None
-
-
-def markdown(text: str) -> Iterator[Grid]:
-    """Yield the tables of a Markdown text."""
-    lines = text.splitlines()
-    for place, line in enumerate(lines):
-        if "|" in line and place and _RULE.fullmatch(line) and "|" in lines[place - 1]:
-            body = []
-            for row in lines[place + 1 :]:
-                if "|" not in row:
-                    break
-                body.append(row)
-            yield [_markdown_cells(row) for row in (lines[place - 1], *body)]
-
-
-def _markdown_cells(line: str) -> list[str]:
-    text = line.strip().removeprefix("|")
-    text = text[:-1] if text.endswith("|") and not text.endswith("\\|") else text
-    return [_plain(cell.replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", text)]
-
-
-def _plain(cell: str) -> str:
-    """Return a cell of Markdown without links, tags and emphasis."""
-    text = _TAG.sub("", _SUPERSCRIPT.sub("", _LINK.sub(r"\1", cell))).strip()
-    while (inner := re.fullmatch(r"(\*\*|__|\*|_|`|~~)(.+)\1", text)) and inner[1] not in inner[2]:
-        text = inner[2].strip()
-    return text.replace("&nbsp;", " ").strip()

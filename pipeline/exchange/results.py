@@ -1,7 +1,7 @@
 """Results of other tools: values of systems on queries or tasks, recognised by what the files hold.
 
 Read are TREC runs with their qrels, predictions and results of MTEB, values of trec_eval, pytrec_eval, ir_measures and
-ranx, and tables (CSV, TSV, Parquet, JSON, Markdown), wide or long, such as our own exports of scores.
+ranx, and tables (CSV, TSV, Parquet, JSON, Markdown, LaTeX), wide or long, such as our own exports of scores.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import pyarrow.parquet as pq
 from pipeline.core import files
 from pipeline.core.config import counted
 from pipeline.core.errors import InputError, MdcrError
+from pipeline.exchange import markup
 from pipeline.exchange.boards import MAIN, METHOD, VALUES, Reading, Row, framed, of_grid, of_table
-from pipeline.exchange.cells import markdown
+from pipeline.exchange.entries import name_of, read_entries
 from pipeline.exchange.names import in_our_spelling, measure_name, sign_of_name
-from pipeline.exchange.runs import Judged, Run, judged, name_of, read_entries
+from pipeline.exchange.qrels import Judged, Run, judged
 from pipeline.sources.base import check_inside
 from pipeline.sources.content import read_blocks
 from pipeline.sources.judgements import read_judgements
@@ -120,10 +121,8 @@ class _Reader:
         if head == b"PAR1":
             return self._parquet(path)
         text = self._text(path)
-        if "\\begin{tabular" in text:
-            raise InputError(f"{path} is LaTeX, which is not read", "Convert it: pandoc FILE.tex -t gfm -o FILE.md")
-        if path.name.lower().endswith((".md", ".markdown")) or re.match(r"\s*\|.*\|\s*\n\s*\|[\s:|-]+\n", text):
-            return self._markdown(path, text)
+        if path.name.lower().endswith((".md", ".markdown", ".tex")) or re.match(r"\s*\|.*\|\s*\n\s*\|[\s:|-]+\n", text):
+            return self._marked_up(path, text)
         return self._json(path, text) if text.lstrip()[:1] in ("{", "[") else self._lines(path, text)
 
     def _text(self, path: Path) -> str:
@@ -166,9 +165,11 @@ class _Reader:
         self.frames.append(of_grid(grid, self._reading(path), name_of(path)))
         return "table"
 
-    def _markdown(self, path: Path, text: str) -> str:
-        """Read the tables of Markdown that share systems with the largest; the others are named."""
-        tables = [*markdown(text)]
+    def _marked_up(self, path: Path, text: str) -> str:
+        """Read the tables of Markdown or LaTeX that share systems with the largest; the others are named."""
+        tables = [*(markup.latex if "\\begin{" in text else markup.markdown)(text)]
+        if not tables:
+            raise InputError(f"{path} has no table of Markdown or LaTeX", METHOD)
         found = dict[int, pl.DataFrame]()
         for number, grid in enumerate(tables, 1):
             place = f", table {number}" if len(tables) > 1 else ""
@@ -184,7 +185,7 @@ class _Reader:
                 self.frames.append(values)
             else:
                 self.skip(path, f"table {number} has none of the systems of table {main}, the largest")
-        return "table of Markdown"
+        return "table of LaTeX" if "\\begin{" in text else "table of Markdown"
 
     def _lines(self, path: Path, text: str) -> str:
         lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]

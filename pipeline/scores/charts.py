@@ -46,14 +46,14 @@ def by_size(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
 
 def by_field(table: pl.DataFrame, runs: pl.DataFrame) -> Chart:
     """Return each measure by field: a dot with its interval for each system."""
-    fields, size = list(table["field"].unique(maintain_order=True)), common_size(table)
+    fields = list(table["field"].unique(maintain_order=True))
     number = pl.col("field").replace_strict({name: number for number, name in enumerate(fields)}, return_dtype=pl.Int64)
     return Chart(
-        title="Score by field" + ("" if size is None else f" ({format_count(size)} candidates)"),
+        title=f"Score by field{_size_suffix(table)}",
         x_label="",
         unit="%",
         views=views(table.with_columns(number.alias("x"))),
-        categories=["mean" if field == AVERAGE else str(field) for field in fields],
+        categories=_field_labels(fields),
         provenance=provenance(table, runs_behind(table, runs)),
     )
 
@@ -83,3 +83,12 @@ def figures(summary: pl.DataFrame, runs: pl.DataFrame) -> Iterator[tuple[str, Ch
         chart = chart_of(table, runs)
         for measure in table["measure"].unique(maintain_order=True):
             yield f"{file_stem(table)}-{measure.replace('@', '-at-')}", chart, label_of(measure)
+
+
+def _field_labels(fields: Sequence[str | None]) -> list[str]:
+    return ["mean" if field == AVERAGE else str(field) for field in fields]
+
+
+def _size_suffix(table: pl.DataFrame) -> str:
+    size = common_size(table)
+    return "" if size is None else f" ({format_count(size)} candidates)"

@@ -17,7 +17,8 @@ from pipeline.core.csr import pack
 from pipeline.core.errors import InputError, require_known
 from pipeline.core.progress import say, warn
 from pipeline.core.schema import JUDGEMENTS
-from pipeline.exchange.runs import MEMORY, Entries, check_distinct, labelled_file, name_of, rank_entries, read_entries
+from pipeline.exchange.entries import MEMORY, Entries, labelled_file, name_of, read_entries
+from pipeline.exchange.runs import check_distinct, rank_entries
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import DEFAULT, Measure, parse_measures

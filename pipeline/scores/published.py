@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Mapping
+from pathlib import Path
 
 import polars as pl
 
@@ -41,7 +42,11 @@ def with_published(frame: pl.DataFrame, experiment: pl.Expr) -> pl.DataFrame:
 
 @functools.cache
 def _tables() -> Mapping[tuple[str, str, str], float]:
-    """Return figures in percent by system, experiment and measure; tables of trainings have other columns."""
-    rows = (row for path in sorted(_TABLES.glob("*.csv")) for row in csv.DictReader(path.open(encoding="utf-8")))
-    found = (row for row in rows if "system" in row)
-    return {(row["system"], row["experiment"], row["measure"]): float(row["percent"]) for row in found}
+    """Return figures in percent by system, experiment and measure; empty without the reference tables."""
+    return {(row["system"], row["experiment"], row["measure"]): float(row["percent"]) for row in _rows(_TABLES)}
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of the tables of systems in a folder; tables of trainings have other columns."""
+    rows = (row for path in sorted(folder.glob("*.csv")) for row in csv.DictReader(path.open(encoding="utf-8")))
+    return [row for row in rows if "system" in row]

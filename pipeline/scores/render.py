@@ -6,31 +6,35 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+from pipeline.core.config import format_count
 from pipeline.exchange.export import as_csv
 from pipeline.scores.tables import Cell, Column, Table, Value, blocks, groups
 
 
-def render_table(table: Table, output: str = "terminal", *, width: int = 100) -> str:
-    """Return a table for a ``terminal``, as ``markdown``, ``csv`` or ``latex``."""
+def render_table(table: Table, output: str = "terminal", *, width: int = 100, brief: bool = False) -> str:
+    """Return a table for a ``terminal``, as ``markdown``, ``csv`` or ``latex`` (``brief``: for a paper)."""
     if output == "terminal":
         return _terminal(table, width)
     if output == "csv":
         return as_csv(table.frame)
-    return _latex(table) if output == "latex" else _markdown(table)
+    return _latex(table, brief=brief) if output == "latex" else _markdown(table)
 
 
 def _markdown(table: Table) -> str:
     """Return a heading, a pipe table and the notes."""
     header = [escape(str(column)) for column in (table.corner, *table.columns)]
-    rows = [header, [":---", *("---:" for _ in table.columns)]]
-    rows += [[escape(line.label), *map(_markdown_cell, line.values)] for line in table.lines]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return "\n\n".join([f"### {escape(table.title)}", lines, *map(escape, table.notes)]) + "\n"
+    lines = [_markdown_row(header), _markdown_row([":---", *("---:" for _ in table.columns)])]
+    lines += [_markdown_row([escape(line.label), *map(_markdown_cell, line.values)]) for line in table.lines]
+    return "\n\n".join([f"### {escape(table.title)}", "\n".join(lines), *map(escape, table.notes)]) + "\n"
 
 
 def escape(text: str) -> str:
     """Return text with Markdown and HTML markup escaped, on one line."""
     return re.sub(r"([\\`*_<>|\[\]&~#$])", r"\\\1", " ".join(text.splitlines()))
+
+
+def _markdown_row(texts: Sequence[str]) -> str:
+    return "| " + " | ".join(texts) + " |"
 
 
 def _markdown_cell(value: Value) -> str:
@@ -119,8 +123,10 @@ def _pieces(value: Value, marks: int) -> tuple[str, ...]:
     return value.figure, ("*" * value.best + value.marks).ljust(marks), *spread
 
 
-_COLUMNS = 4
-"""Columns with intervals that fit on a page; further columns form blocks below."""
+_COLUMNS, _NARROW = 4, 2
+"""Columns with intervals that fit on a page, where further columns form blocks below, and in one of its columns."""
+_LARGE = re.compile(r"\d{1,3}(?:,\d{3})+|(?<=\{)(?!(?:19|20)\d\d\})\d{4,}(?=\})")
+"""Numbers with commas, and sizes that head columns."""
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -141,13 +147,24 @@ _ESCAPES = {
 }
 
 
-def _latex(table: Table) -> str:
+def _latex(table: Table, *, brief: bool) -> str:
+    """Return a table with its notes; ``brief``: those that explain marks, the others are comments above it."""
+    shown = [note for note in table.notes if not brief or note.startswith(("Percent", "†"))]
+    kind = "table" if brief and len(table.columns) <= _NARROW else "table*"
+    lines = ["% needs the packages booktabs and xcolor", *(f"% {note}" for note in table.notes if note not in shown)]
+    lines += [rf"\begin{{{kind}}}[t]", r"\centering\small", rf"\caption{{{escape_latex(table.title)}}}"]
+    lines += [rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.partition(' (')[0].lower())}}}"] if brief else []
     tabulars = map(_tabular, blocks(table, [1] * len(table.columns), _COLUMNS))
-    notes = " \\\\\n".join(map(escape_latex, table.notes)).replace("Bold or *", "Bold")
-    lines = ["% needs the packages booktabs and xcolor", r"\begin{table*}[t]", r"\centering\small"]
-    lines += [rf"\caption{{{escape_latex(table.title)}}}", "\n\\par\\medskip\n".join(tabulars)]
+    notes = (" " if brief else " \\\\\n").join(map(escape_latex, shown)).replace("Bold or *", "Bold")
+    lines.append("\n\\par\\medskip\n".join(tabulars))
     lines.append(r"\par\smallskip\begin{minipage}{\linewidth}\footnotesize\raggedright" + f"\n{notes}")
-    return "\n".join([*lines, r"\end{minipage}", r"\end{table*}"]) + "\n"
+    text = "\n".join([*lines, r"\end{minipage}", rf"\end{{{kind}}}"]) + "\n"
+    return _LARGE.sub(_shortened, text) if brief else text
+
+
+def _shortened(number: re.Match[str]) -> str:
+    count = int(number[0].replace(",", ""))
+    return format_count(round(count, -2 if count < 1_000_000 else -5))
 
 
 def escape_latex(text: str) -> str:

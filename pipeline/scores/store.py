@@ -14,7 +14,7 @@ import polars as pl
 
 from pipeline.core.artifact import Artifact, oldest_first, published, readable
 from pipeline.core.config import SHORT_ID, canonical, digest, from_mapping, values_of
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
 from pipeline.core.manifest import MANIFEST, Counts
 from pipeline.core.runner import Runner
 from pipeline.core.workspace import CORPORA, POOLS, RANKINGS, SCORES, TUNINGS
@@ -54,8 +54,8 @@ def stored(root: Path, folder: str = SCORES) -> pl.DataFrame:
         inputs = artifact.manifest.inputs
         for folder, kept, identity in ((POOLS, pools, inputs["pool"]), (RANKINGS, rankings, inputs["ranking"])):
             if identity not in kept:
-                gone = f"{artifact.path}, because {root / folder} has no readable artifact {identity[:SHORT_ID]}"
-                raise InputError(gone, "Run the command that makes it with --repair, or remove its folder")
+                problem = f"{artifact.path}, because {_why_missing(root / folder, identity)}"
+                raise InputError(problem, "Run the command that makes it with --repair, or remove its folder")
         return _usable(artifact)
 
     for artifact in readable(reversed(oldest_first(published(root / folder))), complete):
@@ -178,12 +178,20 @@ def open_rankings(runs: pl.DataFrame, pool: Pool | None = None) -> Rankings:
 
 
 def values(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of rankings, columns :data:`pipeline.scores.frames.VALUES`, ranking by ranking as given."""
+    """Return the values of rankings, columns :data:`pipeline.scores.frames.VALUES`, ranking by ranking as given.
+
+    Raises:
+        CorruptError: a ranking does not have one value for each query and measure.
+    """
     return joined(runs, map(_read_scores, runs.iter_rows(named=True)))
 
 
 def scores_of(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return the values of rankings with all that is known of each: :data:`pipeline.scores.frames.SCORES_SCHEMA`."""
+    """Return the values of rankings with all that is known of each: :data:`pipeline.scores.frames.SCORES_SCHEMA`.
+
+    Raises:
+        CorruptError: as :func:`values`.
+    """
     pools = runs.unique("pool", maintain_order=True).rows(named=True)
     ids_of = {run["pool"]: [] if (pool := open_pool(run)) is None else pool.query_ids() for run in pools}
 
@@ -280,7 +288,11 @@ def _without_vector(counts: Counts) -> str | None:
 def _engine(settings: Mapping[str, Any]) -> str | None:
     """Return ``exact`` or the index of approximate search; None for systems without vectors."""
     searches = list(values_of(settings, "search"))
-    indexes = [from_mapping(IndexSettings, search).name for search in searches if isinstance(search, Mapping)]
+    indexes = [
+        from_mapping(IndexSettings, search).name if "factory" in search else str(search.get("kind"))  # earlier versions
+        for search in searches
+        if isinstance(search, Mapping)
+    ]
     return next(iter([*indexes, *searches]), None)
 
 
@@ -288,14 +300,35 @@ def _read_scores(run: Mapping[str, Any]) -> pl.DataFrame:
     """Return the values of one ranking from all its artifacts, without repetitions."""
     frames = [_read_artifact(Artifact.open(Path(path))) for path in run["score_paths"]]
     scores = pl.concat(frames, how="diagonal").filter(pl.col("measure").is_in(run["measures"]))
-    return scores.unique(["query", "measure"], keep="first", maintain_order=True)
+    scores = scores.unique(["query", "measure"], keep="first", maintain_order=True)
+    if not _is_complete(scores, run["measures"]):
+        raise CorruptError(
+            f"the scores of {path_of(run, 'ranking')} have other queries", "Score it again with --repair"
+        )
+    return scores
 
 
 def _read_artifact(artifact: Artifact) -> pl.DataFrame:
     """Return the values of an artifact: ``query, measure, value`` and, where it has them, those among abstracts."""
     columns = ["query", "measure", "value"]
-    table = pl.DataFrame(artifact.arrow("scores.arrow").select(columns))
+    table, measures = pl.DataFrame(artifact.arrow("scores.arrow").select(columns)), artifact.manifest.config["measures"]
     if any(output.path == AMONG_ABSTRACTS for output in artifact.manifest.outputs):
         among = pl.DataFrame(artifact.arrow(AMONG_ABSTRACTS).select(columns)).rename({"value": "among_abstracts"})
         table = table.join(among, on=columns[:2], how="left", maintain_order="left")
+    if not _is_complete(table, measures) or table["value"].null_count():
+        raise CorruptError(f"{artifact.path} does not have one value for each query and measure", "Score it again")
     return table
+
+
+def _is_complete(scores: pl.DataFrame, measures: Iterable[str]) -> bool:
+    """Return whether measures have one value for each query; those of a higher grade lack queries without one."""
+    counts, queries = dict(scores.group_by("measure").len().iter_rows()), scores["query"].n_unique()
+    whole = {name: queries for name in measures if parse_measures(name)[0].relevant == 1}
+    is_distinct = scores.select("query", "measure").n_unique() == len(scores)
+    return is_distinct and counts.keys() == set(measures) and counts | whole == counts
+
+
+def _why_missing(parent: Path, identity: str) -> str:
+    """Return the reason why an artifact of a folder cannot be read."""
+    folder = next(parent.glob(f"[!.]*-{identity[:SHORT_ID]}"), None)
+    return f"{folder / MANIFEST} is damaged" if folder else f"{parent} has no artifact {identity[:SHORT_ID]} any more"

@@ -26,8 +26,8 @@ from pipeline.core.task import Inputs, Task
 from pipeline.core.workdir import Workdir
 from pipeline.core.workspace import JUDGED
 from pipeline.corpus.pool import Pool
+from pipeline.exchange.entries import name_of
 from pipeline.exchange.export import as_csv
-from pipeline.exchange.runs import name_of
 from pipeline.measure.engines import evaluate_all
 from pipeline.measure.inputs import Qrels, RankedRun, query_of, ranks_of, within
 from pipeline.measure.judged import (

@@ -20,7 +20,7 @@ from pipeline.core.manifest import Manifest
 from pipeline.encode import names, registry
 from pipeline.encode.model import Model
 from pipeline.encode.names import Name
-from pipeline.exchange.runs import labelled_file, name_of
+from pipeline.exchange.entries import labelled_file, name_of
 from pipeline.retrieve.engines import INDEXES
 
 DEFAULT_K1, DEFAULT_B = 0.9, 0.4

@@ -19,7 +19,7 @@ from pipeline.core.runner import Step
 from pipeline.core.task import Task
 from pipeline.core.workspace import CORPORA, REPORTS, find_corpus_folder, name_study_corpus
 from pipeline.scores.page.parts import Chart, Page, Part
-from pipeline.scores.page.write import write_page
+from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.plot import FORMATS, draw, drawing, save
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Table
@@ -118,6 +118,8 @@ def write(workspace: Workspace, study: Study, name: str, recipe: Any, results: R
         _draw(results, folder, f"study {study.name}; {source}")
         files.write_text(folder / "study.json", json.dumps(record, indent=1, ensure_ascii=False) + "\n")
         write_page(_page(study, report, record, results, tables), folder)
+        if output is None:
+            write_index(folder.parent)
     return folder
 
 

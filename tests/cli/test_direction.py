@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from pipeline.measure.hits import Hits
 from pipeline.measure.measures import MEASURES, Definition, Values, recall
+from pipeline.studies.facets.scoring import differences
 from tests.cli.run import flags, mdcr, mdcr_json
 
 EVALUATED = flags("--size 500 --queries 20 --samples 1 --year 2019 --model bm25,lsa --measures recall@30,miss@30")
@@ -51,3 +53,20 @@ def test_tables_comparisons_and_pages(root: Path, tmp_path: Path) -> None:
         row["measure"].partition("[")[0]: row["better"] for row in mdcr_json(root, "show", "measures")["measures"]
     }
     assert better["miss"] == "lower"
+
+
+def test_wins_of_a_study() -> None:
+    recalls = {"a": [0.5, 0.25, 1.0], "b": [0.75, 0.5, 0.5]}
+    values = pl.DataFrame(
+        [
+            (system, "facet", f"q{number}_method", "method", measure, abs(least - value))
+            for measure, least in (("recall@20", 0), ("miss@20", 1))
+            for system, values_of_system in recalls.items()
+            for number, value in enumerate(values_of_system)
+        ],
+        ["system", "form", "query", "facet", "measure", "value"],
+        orient="row",
+    )
+    for name in ("recall@20", "miss@20"):
+        wins = differences(values, name, "a", 13).filter(facet="all")
+        assert wins.select("wins", "losses").row(0) == (2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
+from tests.cli.test_make import make
 
 SAID = "tiny is too small for the defaults:"
 
@@ -73,6 +75,14 @@ def changed(line: str) -> dict[str, str]:
     return dict(
         zip((word.partition("=")[0] for word in words), (word.partition("=")[2] for word in words), strict=True)
     )
+
+
+def test_make_is_told_the_options_that_work(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpora").symlink_to(root / "corpora")
+    refused = make(tmp_path, "pool", "CORPUS=tiny", "QUERIES=3k", "SAMPLES=1", "QUIET=1").stderr
+    assert {*changed(refused.splitlines()[0])} == {"--queries", "--size"}
+    shown = json.loads(make(tmp_path, "show", "JSON=1", "WHAT=pools").stdout)
+    assert shown == mdcr_json(root, "show", "pools") == mdcr_json(root, "show", "--what", "pools")
 
 
 def test_a_plan_names_the_models_that_are_absent(root: Path, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ import polars as pl
 import pytest
 
 from pipeline.core.artifact import Artifact
+from pipeline.core.errors import InputError
 from pipeline.core.workspace import SCORES
+from pipeline.sources.judgements import read_judgements
 from tests.cli.run import flags, mdcr, mdcr_json, one_line_error
 
 POOL = flags("--year 2019 --size 300 --queries 12 --seed 5 --samples 1 --model lsa:dimension=8,newest")
@@ -219,9 +221,12 @@ def test_an_audit_takes_the_values(root: Path, scores: dict[str, Any]) -> None:
     ("change", "message"),
     [
         (lambda rows: [{**row, "paper_id": "nobody"} for row in rows[:1]], "paper 'nobody' is not a pair of this draw"),
+        (lambda rows: [{**row, "query_id": "nobody"} for row in rows[:1]], "query 'nobody' with paper"),
         (lambda rows: [{**row, "label": 3} for row in rows], "a label must be from 0 to 2, got 3. Correct it"),
+        (lambda rows: [{**row, "label": "yes"} for row in rows], "a grade must be a whole number"),
         (lambda rows: [{**row, "label": ""} for row in rows], "has no label. Fill in its column label"),
         (lambda rows: [rows[0], {**rows[0], "label": 1}], "given has two labels of query"),
+        (lambda rows: [{"query_id": row["query_id"], "label": 1} for row in rows], "is not a judgement"),
         (lambda rows: [{"query_id": "q", "paper_id": "p"} for _ in rows], "must name a column of grades"),
     ],
 )  # fmt: skip
@@ -234,12 +239,18 @@ def test_bad_labels_are_one_line(root: Path, folder: Path, tmp_path: Path, chang
 
 
 def test_empty_and_absent_files_are_one_line(root: Path, folder: Path, tmp_path: Path) -> None:
-    empty = tmp_path / "empty.csv"
+    empty, latin = tmp_path / "empty.csv", tmp_path / "latin.csv"
     empty.write_text("")
+    latin.write_bytes("query_id,paper_id,label\nä,b,1\n".encode("latin-1"))
     read = ("judge", "read", "--draw", folder.name, "--labels")
     assert f"{empty} holds no data" in one_line_error(mdcr(root, *read, str(empty)))
+    assert "is not a whole row in UTF-8" in one_line_error(mdcr(root, *read, str(latin)))
+    assert "there is no file" in one_line_error(mdcr(root, *read, str(tmp_path / "none.csv")))
     assert "--labels must be given" in one_line_error(mdcr(root, "judge", "read"))
     assert "there is no draw 'other'" in one_line_error(mdcr(root, *read, str(empty), "--draw", "other"))
+    long = save(tmp_path / "long.csv", [{"query_id": "q" * 1_000, "paper_id": "p", "label": 1}] * 3_000)
+    with pytest.raises(InputError, match="needs more than 8 MiB of memory"):
+        list(read_judgements(long, memory=2**23))
 
 
 def test_a_model_must_judge_more_than_people_do(root: Path, folder: Path, labels: dict[str, Any]) -> None:
@@ -257,8 +268,13 @@ def test_labels_belong_to_the_pool_that_was_drawn(root: Path, labels: dict[str, 
     assert "no pairs of this pool were drawn" in one_line_error(mdcr(root, "judge", "score", *other))
     mdcr_json(root, "judge", "draw", *other)
     assert "no labels of draw-tiny" in one_line_error(mdcr(root, "judge", "score", *other))
-    two = mdcr(root, "judge", "draw", *POOL, "--samples", "2")
-    assert "one pool and its systems must be given, got 2 pools" in one_line_error(two)
+
+
+def test_one_pool_is_judged_at_a_time(root: Path) -> None:
+    words = [word for word in POOL if word not in ("--samples", "1")]
+    assert "one pool and its systems must be given, got 2 pools" in one_line_error(
+        mdcr(root, "judge", "draw", *words, "--samples", "2")
+    )
 
 
 def test_systems_that_were_not_drawn_say_what_is_outside(root: Path, labels: dict[str, Any], folder: Path) -> None:

@@ -82,6 +82,8 @@ def test_variables_of_the_environment_do_not_count(tmp_path: Path) -> None:
     ("words", "expected"),
     [
         (["eval", "FEILD=Medicine"], "eval takes no FEILD. Did you mean 'FIELD'?"),
+        (["eval", "field=Medicine"], "eval takes no field. Did you mean 'FIELD'?"),
+        (["eval", "YEA=2019"], "eval takes no YEA. Did you mean 'YEAR'?"),
         (["check", "FEILD=Medicine"], "check takes no FEILD"),
         (["pool", "DRY_RUN=yes"], "DRY_RUN='yes' is not understood. Give 1, or leave it out."),
     ],
@@ -92,11 +94,15 @@ def test_what_make_does_not_know_is_refused(workspace: Path, words: list[str], e
     assert expected in ended.stderr
 
 
-@pytest.mark.parametrize("name", ["MDCR", "GIVEN", "v", "PIP", "MDCR_MAKE", "MDCR_GOALS", "MDCR_MAKE_SEED"])
-def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, name: str) -> None:
-    for goal in ("eval", "help"):
-        ended = make(tmp_path, goal, "WORKERS=1", f"{name}=touch ran; true")
-        assert (ended.returncode, name in ended.stderr) == (2, True), ended
+@pytest.mark.parametrize("goal", ["eval", "check", "help", "demo"])
+@pytest.mark.parametrize(
+    "name",
+    ["MDCR", "GIVEN", "v", "c", "MAKE_OWN", "SPECIAL", "PIP", "COMMANDS", "MDCR_MAKE", "MDCR_GOALS", "MDCR_MAKE_SEED"],
+)
+def test_names_of_the_makefiles_own_are_refused(tmp_path: Path, goal: str, name: str) -> None:
+    ended = make(tmp_path, goal, "WORKERS=1", f"{name}=touch ran; true")
+    assert ended.returncode == 2, ended
+    assert name in ended.stderr
     assert not list(tmp_path.glob("**/ran"))
 
 

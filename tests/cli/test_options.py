@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.cli import parsers as parsing
-from pipeline.cli.parsers import parsers, variable, with_variables
+from pipeline.cli import variables as make
+from pipeline.cli.parsers import parsers
 from pipeline.core.errors import InputError
 from tests.cli.run import flags, mdcr
 from tests.cli.test_make import REPOSITORY
@@ -26,13 +27,13 @@ def given(monkeypatch: pytest.MonkeyPatch, command: str, goals: str = "", **valu
     monkeypatch.setenv("MDCR_GOALS", goals or command)
     for name, value in values.items():
         monkeypatch.setenv(f"MDCR_MAKE_{name}", value)
-    return with_variables([command])
+    return make.with_variables([command])
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_has_a_variable_and_others_are_refused(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     options = {option: takes for option, takes in COMMANDS[command].options.items() if option != "--help"}
-    words = given(monkeypatch, command, **{variable(option): "1" for option in options})
+    words = given(monkeypatch, command, **{make.variable(option): "1" for option in options})
     assert words == [command, *(f"{option}=1" if takes else option for option, takes in options.items())]
     with pytest.raises(InputError, match=rf"^{command} takes no SIZES\."):
         given(monkeypatch, command, SIZES="1")
@@ -122,6 +123,7 @@ DRY = {
     "submit": f"eval {POOL} --seed 9 --model bm25,lsa",
     "triplets": "specter --corpus tiny --until 2015",
     "reproduce": "csfcube --input nowhere",
+    "report": None,
     "train": None,
     "fetch": None,
     "export": None,

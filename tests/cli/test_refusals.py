@@ -14,7 +14,10 @@ POOL = "--size 900 --queries 20"
 OF_POOLS = [
     ("pool --field Medcine", "there is no field 'Medcine'. Did you mean 'Medicine'?"),
     ("pool --size many", "--size must be a whole number of at least 1, such as 200k, or all, got 'many'"),
+    ("pool --split dev", "--split must be test or validation, got 'dev'"),
+    ("pool --corpus tnyi", "there is no corpus 'tnyi'"),
     ("pool --corpus demo", "Run mdcr demo, which makes it"),
+    ("pool --citation-direction outbond", "Did you mean 'outbound'?"),
     ("pool --exclude nowhere.txt", "the exclusion list nowhere.txt cannot be read"),
     ("tune --year 2019 --size all --queries all", "the test set takes all queries"),
 ]
@@ -30,11 +33,13 @@ OF_WORDS = [
     ("fetch s2orc", "--source must be s2ag, got 's2orc'"),
     ("submit", "--stage must be given"),
     ("submit embed", "the following arguments are required: --model. See mdcr embed --help"),
+    ("submit embed --model lsa --set epochs=2", "mdcr embed has no option --set"),
     ("embed --model lsa --depth 10", "mdcr embed has no option --depth. "),
 ]
 
 OF_SYSTEMS = [
     ("eval --model spectre", "there is no model 'spectre'. Did you mean 'specter'"),
+    ("eval --model bm25 --precision bf16", "--precision=bf16 must go with an encoder"),
     ("eval --model lsa --measures mapp,ndcgg", "mapp"),
     (f"eval --model lsa --measures map,recall@1000 {POOL}", "recall@1000 needs --depth=1000, got 500"),
     (f"eval --model lsa --bm25-engine lucene {POOL}", "--bm25-engine lucene must go with bm25"),
@@ -44,12 +49,16 @@ OF_SYSTEMS = [
     ("eval --model lsa --memory lots", "memory 'lots' is not an amount"),
     ("eval --model lsa --ray-address a:1", "--ray-address must go with --engine=ray"),
     (f"score --run nowhere.trec {POOL}", "the run nowhere.trec cannot be read (No such file or directory)"),
+    ("eval --model lsa --on sge", "--on must be slurm, got 'sge'. Choose one of: slurm"),
+    ("eval --model lsa --nodes 2", "--nodes must go with --on=slurm"),
     ("eval --model lsa --on slurm --engine=ray", "--on=slurm cannot be combined with --engine=ray"),
 ]
 
 OF_CORPORA = [
     ("corpus --source s2orc", "there is no source 's2orc'. Did you mean 's2orc2020'?"),
+    ("corpus --source s2orc2020", "must have the folder of the release"),
     ("corpus --source s2orc2020 --input /nonexistent", "the input folder /nonexistent does not exist"),
+    ("corpus --source s2ag --input . --fields-from mag", "no fields of study from 'mag'"),
     ("corpus --source jsonl --input . --columns id=key", "--columns maps 'id', which is not a column"),
     ("corpus --source synthetic --corpus a/b", "'a/b' is not a name for a corpus"),
     ("corpus --source synthetic --input .", "source synthetic takes no --input"),

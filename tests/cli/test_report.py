@@ -20,7 +20,7 @@ from tests.scores.published import BAD, ENCODER
 Row = Mapping[str, Any]
 BM25 = {"k1": 0.9, "b": 0.4}
 CSV = ("report", "--format", "csv")
-COMMON = set(flags("root memory workers device repair dry-run json quiet help strict ray-address what"))
+COMMON = set(flags("root memory workers device repair dry-run json quiet verbose help strict ray-address what"))
 """Options of how a command runs."""
 
 
@@ -165,7 +165,7 @@ def test_json_and_csv_have_the_same_fields(two: Path) -> None:
 
 def test_folders_have_names_that_stay_and_tell_choices_apart(two: Path) -> None:
     def names(*more: str) -> list[str]:
-        folders = mdcr_json(two, *CSV, *more)["reports"]
+        folders = mdcr_json(two, "report", "--dry-run", *more)["reports"]
         return [str(Path(folder).relative_to(two / "runs/reports")) for folder in folders]
 
     assert names() == names("--seed", "13") == ["tiny_2019_queries-3_seed-13"]
@@ -191,7 +191,7 @@ BASE = flags("eval --size 120 --queries 3 --samples 2 --model lsa --dry-run")
 def test_every_option_is_tried() -> None:
     others = flags("corpus bm25-engine measure-engine missing-positives keep-identical-id allow-unknown run")
     others += ["validation-queries", *REQUESTS]  # tests/corpus/test_contexts.py, tests/cluster
-    others += ["resample"]
+    others += ["brief", "resample"]
     assert options_of("eval") - COMMON == {*MAKES, *SHOWS, *others}
 
 
@@ -202,3 +202,25 @@ def test_an_option_of_eval_decides_what_is_made(tiny: Path, tmp_path: Path, name
     option = words(tmp_path, name, MAKES[name])
     plain, other = ({step["name"] for step in mdcr_json(tiny, *BASE, *more)["plan"]} for more in ([], option))
     assert plain != other
+
+
+@pytest.mark.java
+def test_eval_shows_what_it_was_asked_for(own: Path) -> None:
+    evaluate = flags("eval --size 900 --queries 20 --samples 1 --model bm25,lsa")
+    rows = mdcr_json(own, *evaluate)["rows"]
+    for name, (value, sign, absent) in {**SHOWS, "measures": ("recall@7,map", "R@7", "NDCG")}.items():
+        shown = mdcr(own, *evaluate, f"--{name}", value).stdout
+        assert sign in shown
+        assert absent is None or absent not in shown
+    shallow = mdcr(own, *flags("eval --size 900 --queries 20 --samples 1 --model bm25 --depth 10")).stdout
+    assert "top 10)" in shallow
+    assert "lsa" not in shallow
+    stored = mdcr_json(own, "show", "--depth", "500", "--model", "bm25,lsa")["rows"]
+    assert {row["measure"] for row in stored} - {row["measure"] for row in rows} == {"recall@7"}  # asked for before
+    columns = ("label", "measure", "value", "low", "p_value")
+    assert [[row[name] for name in columns] for row in rows] == [
+        [row[name] for name in columns] for row in stored if row["measure"] != "recall@7"
+    ]
+    mixed = " ".join(mdcr(own, "show").stdout.split())
+    assert "top 10 (bm25 (depth 10)) and the top 500" in mixed
+    assert "lsa (depth 500)" in mixed

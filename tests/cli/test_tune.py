@@ -40,12 +40,20 @@ def values(answer: Any) -> dict[str, float]:
     return {f"{row['system']} s{row['sample']}": row["value"] for row in answer["rows"] if row["sample"]}
 
 
-def test_the_best_point_is_printed(root: Path, printed: str, tuning: dict[str, Any]) -> None:
+def test_the_grid_is_printed_with_its_best_point(root: Path, printed: str, tuning: dict[str, Any]) -> None:
+    lines = printed.splitlines()
     grid, counts = np.array(tuning["grid"]["map"]), tuning["counts"]
+    assert lines[0] == f"MAP (%) of BM25 on {tuning['name']}"
+    head = next(number for number, line in enumerate(lines) if line.startswith("k1 \\ b"))
+    assert lines[head].split()[3:] == [f"{b:g}" for b in tuning["grid"]["b"]]
+    rows = [line.split() for line in lines[head + 2 : head + 2 + len(grid)]]
+    assert [row[0] for row in rows] == [f"{k1:g}" for k1 in tuning["grid"]["k1"]]
+    assert [[cell.rstrip("*") for cell in row[1:]] for row in rows] == [[f"{100 * v:.2f}" for v in row] for row in grid]
     i, j = np.unravel_index(grid.argmax(), grid.shape)
+    assert [(a, b) for a, row in enumerate(rows) for b, cell in enumerate(row[1:]) if "*" in cell] == [(i, j)]
     assert (counts["k1"], counts["b"]) == (tuning["grid"]["k1"][i], tuning["grid"]["b"][j])
-    text = " ".join(printed.split())
-    assert f"{tuning['name']}: k1={counts['k1']:g}, b={counts['b']:g}: MAP {100 * grid.max():.2f}" in text
+    text = " ".join(" ".join(lines[head + 3 + len(grid) :]).split())
+    assert f"best: k1={counts['k1']:g}, b={counts['b']:g}: {100 * grid.max():.2f}" in text
     assert "over k1=0.9, b=0.4, on the queries that chose it); 20 queries" in text
     stored = (pool.manifest for pool in published(root / "corpora/pools"))
     (marks,) = (pool.counts["marks"] for pool in stored if pool.config["split"] == "validation")
@@ -80,9 +88,11 @@ def test_bm25_is_tuned_from_then_on_can_be_fixed_and_says_which_it_is(
     for text in (f"bm25 tuned to {parameters}", f"{plain} 3", "differs from bm25:"):
         assert text in table
     workspace = api.open(root)
+    (pool,) = workspace.pools(year=2019, size=1200, queries=20, seed=5, samples=1)
     for first, second in ((plain, "bm25"), ("bm25:b=0.4,k1=0.9", "bm25:tuned")):
         (compared,) = mdcr_json(root, "compare", first, second, "--queries", "20")["pairs"][:1]
         assert (compared["first"], compared["second"]) == (plain, "bm25")
+        assert len(workspace.most_different(pool, first, second, most=1)) == 1
         against = mdcr_json(root, "show", "--baseline", first, "--queries", "20")["rows"]
         assert {row["baseline"] for row in against if row["system"] == "bm25"} == {plain, None}
     assert set(workspace.scores(systems=plain, queries=20)["system"]) == {plain}

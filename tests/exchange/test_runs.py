@@ -68,7 +68,9 @@ def test_entries_tied_in_float32_alone_are_ranked_by_float64(pool: Pool, tmp_pat
     ("name", "text"),
     [
         ("run.tsv", "10\tzz\t1\n10\t9\t2\n"),
+        ("run.txt", "10 9 0.5\n10 zz 0.9\n"),
         ("run.txt", "query-id corpus-id score\n10 9 0.5\n10 zz 0.9\n"),
+        ("run.csv", "qid,docno,rank,score\n10,9,2,0.5\n10,zz,1,0.9\n"),
         ("run.csv", 'qid;docno;note;score\n10;9;"a; b\n\n# c";0,5\n10;zz;;0,9\n'),
         ("run.txt", "10|9|0.5\n10|zz|0.9\n"),
         ("run.jsonl", '{"query_id": "10", "query": "t", "results": [{"corpus_id": 9, "score": 0}, ' + RESULT),
@@ -87,8 +89,11 @@ def test_tables_and_files_of_predictions_are_read(pool: Pool, tmp_path: Path, na
     [
         ("run.tsv", "10\tzz\t2\n10\t9\t1\n10\t~\t3\n", "must tell ranks from scores"),
         ("run.tsv", "qid\tdocno\ttag\n10\tzz\tx\n", "must name a column of scores"),
+        ("run.tsv", "10\tzz\t2\n10 Q0 9 1 1 x\n", ":2 must be"),
         ("run.jsonl", '{"query_id": "10", "results": [{"score": 1}]}', "one column for the document"),
+        ("run.jsonl", "no", ":1 is not a row"),
         ("run.json", '{"mteb_model_meta": {}, "en": {"test": {}}, "de": {"test": {}}}', "split, got en, test; de"),
+        ("run.trec", "10 Q0 q%201 1 1 x\n", "1 match when percent-decoded"),
     ],
 )  # fmt: skip
 def test_what_such_a_file_must_say(pool: Pool, tmp_path: Path, name: str, text: str, fault: str) -> None:
@@ -115,7 +120,9 @@ def test_every_format_is_read_back_as_it_was(pool: Pool, tmp_path: Path, output:
 TREC = {
     "10 Q0 9 1 high x": ":2 must be 'query Q0 document rank score tag' or .*, got '10 Q0 9 1 high x'",
     "10 Q0 \xff 1 1 x": ":2 is not a whole row in UTF-8",
+    "10 Q0 9 1 \xd9\xa1 x": ":2 must be 'query Q0 document rank score tag'",
     "10 Q0 9 1 nan x": r":2: a score must be a finite float32 number \(bad scores: 1\)",
+    "10 Q0 9 1 1e39 x": ":2: a score must be a finite float32 number",
     "11 Q0 9 1 1 x": r"1 of 2 entries name a query that pool-\w+ does not have: '11' \(.*bad.trec:2\)",
     "10 Q0 out 1 1 x": r"1 of 2 entries name a document that pool-\w+ does not have: 'out' \(.*:2\).*--allow-unknown",
     "10 Q0 zz 7 9 x": r"bad.trec:2 repeats .*bad.trec:1: query '10', document 'zz' \(repeated entries: 1\)",
@@ -133,7 +140,10 @@ OTHERS = {
     "[]": "must have an entry, got none",
     '{"10": 1}': "query '10' must be an object",
     '{"10": {"9": "high"}}': "query '10', document '9': the score must be a number, got 'high'",
+    '{"10": {"9": NaN}}': "query '10', document '9': a score must be a finite",
     '{"10": {"9": 1, "9": 2}}': "must have each key once, got '9' twice",
+    '{"10": {"\\ud800": 1}}': "must be a JSON file",
+    '{"10": {"9": 1%s}}' % ("0" * 400): "query '10', document '9': a score must be a finite",
     "[" * 100_000: "must be a JSON file",
 }
 

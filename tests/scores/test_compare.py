@@ -24,7 +24,6 @@ from pipeline.scores.frames import load_runs
 from pipeline.scores.render import render_table
 from pipeline.scores.store import scores_of, stored
 from tests.builders import made_up_paper
-from tests.cli.run import flags
 from tests.measure.cases import Run
 from tests.scores import published as made
 from tests.scores.cases import scored
@@ -137,6 +136,12 @@ def test_all_pairs_are_one_family() -> None:
     assert "Holm's correction over 3 pairs and pools" in table.notes[0]
 
 
+def test_tests_that_cannot_be_significant_are_said() -> None:
+    scores = pl.concat(scored(name, {"map": v}) for name, v in {"a": [0.1, 0.2, 0.3], "b": [0.4, 0.6, 0.7]}.items())
+    table = difference_table(compare(scores, "a", "b"), load_runs(scores))
+    assert "3 queries cannot show a difference: their smallest p-value is 0.25" in table.notes[1]
+
+
 def test_queries_that_differ_most_with_their_positives_and_ranks(tmp_path: Path, pools: list[Artifact]) -> None:
     cases = [(sample, query) for sample in (0, 1) for query in CITED]
     gaps = {
@@ -198,11 +203,18 @@ def test_the_command(tmp_path: Path, pools: list[Artifact], capsys: pytest.Captu
 
     usual = compared(tmp_path, draws=PROTOCOL, measures=["map"])  # recall@1 is no measure of tables
     out = printed("bm25", "lsa")
-    assert out == text_of(tmp_path, usual) + "\n"
-    assert printed("bm25", "lsa", "--format", "csv").count("\n") == 3
+    text, folder = out.rstrip().rsplit("\n\n", 1)
+    assert f"{text}\n" == text_of(tmp_path, usual)
+    assert folder == str(tmp_path / "runs/reports/tiny_2019_queries-3_seed-13_lsa-against-bm25")
+    assert "lsa against bm25" in (Path(folder) / "index.html").read_text()
+    assert "lsa against bm25" in (tmp_path / "runs/reports/index.html").read_text()
     assert printed("--model", "bm25,lsa") == out
     assert "R@1 " in printed("bm25", "lsa", "--measures", "map,recall@1")
-    as_json = json.loads(printed("bm25", "lsa", *flags("--json --most 1 --measures recall@1")))
+    own = tmp_path / "own"
+    options = ["--json", "--most", "1", "--measures", "recall@1", "--output", str(own)]
+    as_json = json.loads(printed("bm25", "lsa", *options))
+    assert as_json["folder"] == str(own)
+    assert [path.name for path in own.iterdir()] == ["index.html"]
     assert [each["measure"] for each in as_json["pairs"]] == ["recall@1"]
     (query,) = as_json["most_different"]
     assert [(each["first_rank"], each["second_rank"]) for each in query["positives"]] == [(None, 1)]

@@ -64,8 +64,6 @@ def test_runs_of_python_are_named_and_may_be_of_ranx(tmp_path: Path) -> None:
         [(q, d, score) for q, of in run.items() for d, score in of.items()], ["qid", "docno", "score"], orient="row"
     )
     path = write(tmp_path, run, qrels)
-    with pytest.raises(InputError, match="two runs are named 'mine'"):
-        evaluate([path, path], qrels)
     given = {"a": run, "b": frame, "c": path, "d": ranx.Run.from_dict(run)}
     scores = evaluate(given, ranx.Qrels.from_dict(qrels)).pivot("system", index=["query_id", "measure"], values="value")
     assert scores.columns[2:] == [*given]
@@ -125,8 +123,10 @@ def test_the_command_prints_intervals_and_tests_and_writes_a_page(
     ("run", "qrels", "expected"),
     [
         ({"q": {"d": 1.0}}, {"other": {"d": 1}}, "no query in common"),
+        ("nowhere.trec", {"q": {"d": 1}}, "there is no file nowhere.trec"),
         ({"q": {"d": 1.0}}, {"q": {"d": 0}}, "must have a relevant document"),
         ({"q": {"d": float("nan")}}, {"q": {"d": 1}}, "finite float32"),
+        ({"q": {"d": "high"}}, {"q": {"d": 1}}, "a number"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(run: Any, qrels: Any, expected: str) -> None:
@@ -143,15 +143,18 @@ def test_a_run_of_other_documents_is_told(capsys: pytest.CaptureFixture[str]) ->
         assert bool(said) == bool(told)
 
 
-def test_bad_qrels_are_refused(tmp_path: Path) -> None:
-    for text, fault in (
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("q 0 d 1\nq 0 d 2\n", "judges 'd' again"),
         ("q 0 d high\n", "is not a judgement"),
-        ("", "holds no"),
-    ):
-        (tmp_path / "qrels.txt").write_text(text)
-        with pytest.raises(InputError, match=fault):
-            evaluate({"q": {"d": 1.0}}, tmp_path / "qrels.txt")
+        ("", "holds no data"),
+    ],
+)
+def test_bad_qrels_are_refused(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "qrels.txt").write_text(text)
+    with pytest.raises(InputError, match=expected):
+        evaluate({"q": {"d": 1.0}}, tmp_path / "qrels.txt")
 
 
 @pytest.mark.parametrize("qrels", ["a%20b percent-encoded c%25 1\n", "a b\tc%\t1\n"])
@@ -162,7 +165,10 @@ def test_ids_of_marked_files_are_decoded(tmp_path: Path, qrels: str) -> None:
     assert evaluate(tmp_path / "my.run", path).filter(measure="mrr")["value"].to_list() == [1.0]
 
 
-@pytest.mark.parametrize("grade", [0.6, 40_000, 10**30, float("nan"), None, "high", True, [1]])
+BAD_GRADES: list[Any] = [0.6, 1.4, 40_000, -40_000, 10**30, float("nan"), float("inf"), None, "high", True, [1]]
+
+
+@pytest.mark.parametrize("grade", BAD_GRADES)
 def test_a_grade_is_a_whole_number_in_every_form(tmp_path: Path, grade: Any) -> None:
     (tmp_path / "q.json").write_text(json.dumps({"q": {"d": 1, "e": grade}}))
     rows = [{"query-id": "q", "corpus-id": "d", "score": 1}, {"query-id": "q", "corpus-id": "e", "score": grade}]

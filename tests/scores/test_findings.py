@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from pipeline.measure.design import Draws
+from pipeline.measure.estimates import smallest_shown
 from pipeline.scores.average import AVERAGE
 from pipeline.scores.compare import compare
-from pipeline.scores.findings import best_of, findings
+from pipeline.scores.findings import findings, headline
 from pipeline.scores.frames import load_runs
 from pipeline.scores.sources import as_training
 from pipeline.scores.summary import summarise
@@ -39,7 +40,7 @@ def frame(**facts: Any) -> pl.DataFrame:
     ])  # fmt: skip
 
 
-def found(scores: pl.DataFrame, baseline: str | None = "bm25", draws: Draws = DRAWS) -> list[str]:
+def found(scores: pl.DataFrame, baseline: str | None = "bm25", draws: Draws = DRAWS) -> tuple[str, ...]:
     return findings(summarise(scores, baseline=baseline, draws=draws), load_runs(scores))
 
 
@@ -57,17 +58,33 @@ def test_each_conclusion_is_that_of_the_test_with_its_interval() -> None:
         interval = f"{100 * change['difference']:+.1f} [{100 * change['low']:+.1f}, {100 * change['high']:+.1f}]"
         texts[row["label"]] = f"{row['label']} ({interval}, p {row['p_adjusted']:.2g}"
         assert row["marked"] == (row["label"] != "same")
+    (same,) = compare(scores, "bm25", "same", ["map"], DRAWS).rows(named=True)
+    detectable = 100 * smallest_shown(same["error"], 0.05)
+    assert same["detectable"] == pytest.approx(detectable / 100)
     assert shown == (
         f"By the paired test, in points, better than bm25: {texts['up']}); worse than bm25: {texts['down']}); "
-        f"no difference from bm25 is shown for: {texts['same']})."
+        f"no difference from bm25 is shown for: {texts['same']}, detectable {detectable:.1f})."
     )
+
+
+def test_where_test_and_interval_disagree_it_says_so() -> None:
+    """Holm's correction over pools takes a conclusion back, not the interval of one pool."""
+    scores = pl.concat([frame(size=size) for size in (1_000, 2_000, 3_000)])
+    shift = 2.2 * CHANGES["same"].std(ddof=1) / 120**0.5 - CHANGES["same"].mean()
+    near = scores.filter(label="same").with_columns(pl.col("value") + pl.when(measure="map").then(shift).otherwise(0))
+    scores = pl.concat([scores.filter(label="bm25"), near])
+    row = headline(summarise(scores, baseline="bm25", draws=DRAWS)).filter(label="same").row(0, named=True)
+    (change,) = compare(scores.filter(size=3_000), "bm25", "same", ["map"], DRAWS).rows(named=True)
+    assert change["p_value"] < 0.05 < row["p_adjusted"]
+    assert not change["low"] <= 0 <= change["high"]
+    sentences = found(scores)
+    assert re.search(r"no difference from bm25 is shown for: same \(.*, test and interval disagree", sentences[1])
 
 
 def test_fields_count_one_by_one_and_in_their_mean() -> None:
     scores = pl.concat([frame(field="Art"), frame(field="Biology").filter(pl.col("label") != "down")])
     sentences = found(scores)
-    rows, *_ = best_of(summarise(scores, baseline="bm25", draws=DRAWS), load_runs(scores))
-    assert rows["field"].unique().to_list() == [AVERAGE]
+    assert headline(summarise(scores, baseline="bm25", draws=DRAWS))["field"].unique().to_list() == [AVERAGE]
     assert sentences[0].startswith("up has MAP")
     assert "(mean over fields, 200k candidates, 240 queries), the highest of 3 systems" in sentences[0]
     assert "down" not in "".join(sentences), "it has no mean over fields"

@@ -30,6 +30,7 @@ def text_of(found: dict[str, Any]) -> str:
 def test_counts_are_what_the_papers_say(tmp_path: Path) -> None:
     found = profile(Corpus(make_corpus(tmp_path, PAPERS, CITATIONS)), "tiny")
     assert (found["corpus"], found["source"], found["papers"], found["prefiltered"]) == ("tiny", "test", 5, 1)
+    assert found["prefilter"]["dropped_no_year"] == 1
     assert [found[f"with_{name}"] for name in ("title", "abstract", "doi")] == [4, 4, 0]
     assert found["years"] == [
         {"year": 1987, "papers": 2, "with_abstract": 1, "prefiltered": 1},
@@ -39,16 +40,19 @@ def test_counts_are_what_the_papers_say(tmp_path: Path) -> None:
     fields = {row["field"]: (row["papers"], row["with_abstract"], row["prefiltered"]) for row in found["fields"]}
     assert [fields[name] for name in ("Physics", "Art", None)] == [(2, 1, 1), (2, 1, 0), (2, 2, 0)]
     assert sum(papers for papers, _, _ in fields.values()) == 6
-    assert (found["references"], found["references_in_corpus"]) == (6, 4)
+    assert found["references"] == {"listed": 6, "in_corpus": 4}
     json.dumps(found)
+    text = text_of({**found, "dropped": {"bad_json": 3}, "noted": {"unknown_field: Law": 4_000}})
     for line in (
-        r"with abstract +4",
-        r"references in corpus +4",
-        r"1987 +2 +1 +1",
-        r"none +1 +1 +0",
-        r"Physics +2 +1 +1",
+        r"with an abstract +4 +80.0%",
+        r"references in the corpus +4 +66.7%",
+        r"1987 +2 +50% +1",
+        r"none +1 +100% +0",
+        r"Physics +2 +50% +1",
+        r"bad json +3",
+        r"unknown field: Law +4,000",
     ):
-        assert re.search(line, text_of(found)), line
+        assert re.search(line, text), line
 
 
 def test_an_empty_corpus_has_a_profile(tmp_path: Path) -> None:
@@ -59,5 +63,6 @@ def test_a_collection_with_queries_of_its_own_is_not_prefiltered(tmp_path: Path)
     papers = [{"paper_id": str(number), "title": "A title", "abstract": LONG, "year": None} for number in range(3)]
     given = make_corpus(tmp_path, papers, query_texts={"q1": "a question"}, judgements=[("q1", "1", 1)])
     whole = profile(Corpus(given), "given")
-    assert (whole["papers"], whole["years"]) == (3, [{"year": None, "papers": 3, "with_abstract": 3}])
-    assert "prefiltered" not in text_of(whole)
+    assert (whole["papers"], whole["prefiltered"], whole["prefilter"]) == (3, None, {})
+    assert whole["years"] == [{"year": None, "papers": 3, "with_abstract": 3}]
+    assert not {"prefilter", "dropped"} & {*text_of(whole).split()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import re
 from pathlib import Path
@@ -16,6 +17,7 @@ from pipeline.measure.design import Draws
 from pipeline.scores.frames import load_runs
 from pipeline.scores.render import escape_latex, render_table
 from pipeline.scores.summary import exported, summarise, summarise_samples
+from pipeline.scores.tables import Column
 from tests.scores.cases import made_up, scored, tables_of
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -116,6 +118,26 @@ def test_markup_in_names_is_escaped() -> None:
     assert re.sub(r"\\[^\w\s]", "", shown).count("\n") == shown.count("\n")
     assert not re.search(r"<img|\[a|\[c|`|\*\*f|~g|&lt|\$h|\n# i", re.sub(r"\\[^\w\s]", "", shown))
     assert escape_latex(r"\{&") == r"\textbackslash{}\{\&"
+
+
+def test_latex_for_a_paper(by_size: pl.DataFrame) -> None:
+    """A label, one line of notes, short sizes; all else is a comment above."""
+    (table,) = tables_of(by_size, summarise(by_size, baseline="BM25"), ["map"])
+    comments, _, body = render_table(table, "latex", brief=True).partition(r"\begin{table}")
+    assert all(line.startswith("% ") for line in comments.splitlines())
+    assert "Provenance" in comments
+    assert r"\label{tab:retrieval-by-pool-size-dataset-level}" in body
+    (notes,) = re.findall(r"raggedright\n(.*)\n", body)
+    assert notes.startswith("Percent: mean over samples")
+    assert "differs from BM25" in notes
+    assert "Provenance" not in body
+    assert "Bold or" not in body
+    large = dataclasses.replace(table, title="Among 8,200 (1,234,567 in all)", columns=(Column("3956", "2019"),) * 3)
+    text = render_table(dataclasses.replace(large, lines=()), "latex", brief=True)
+    assert r"\caption{Among 8.2k (1.2M in all)}" in text
+    assert r"{c}{4k}" in text
+    assert "2019 & 2019" in text
+    assert r"\begin{table*}" in text
 
 
 HOSTILE = "=1+1\n\x1b[31m\u202e\0x"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 import pytest
 
+from pipeline.corpus.prefilter import PrefilterConfig
 from pipeline.exchange.export import as_csv
 from pipeline.measure.design import Draws
 from pipeline.scores.caption import folder_names
@@ -70,8 +71,13 @@ def of_system(rows: str, said: str, columns: str, base: Mapping[str, Any] = BM25
 
 CASES = {
     "seed": of_pool("another table", "seed 99", "drawn with seed 99", "seed", seed=99),
+    "queries": of_pool("another table", ", 4 queries,", "", "queries_asked", queries=4),
     "positives": of_pool(
         "another table", ", positives prefiltered", "positives prefiltered", "positives_from", positives="prefiltered"
+    ),
+    "min citations": of_pool(
+        "another table", ", min citations 5", "min citations 5", "min_citations",
+        prefilter=PrefilterConfig(min_citations=5),
     ),
     "exclude": of_pool(
         "another table", ", without ids.txt (abcdef)", "", "exclude exclude_sha256",
@@ -86,6 +92,10 @@ CASES = {
     "tuned k1": of_system("bm25", "Of several tunings the newest: bm25.", "", k1=1.2)._replace(system="bm25:tuned"),
     "fused part": of_system(
         "rrf(a,b) (k1 0.9) | rrf(a,b) (k1 1.2)", "", "", {"parts": {"a": BM25}}, parts={"a": {**BM25, "k1": 1.2}}
+    ),
+    "precision": of_system(
+        "x (precision bfloat16) | x (precision float32)", "precision bfloat16", "precision",
+        DENSE, encoder={**ENCODER, "compute": "bfloat16"},
     ),
     "revision": of_system(
         f"x (revision {'a' * 12}) | x (revision {'b' * 12})", f"revision {'b' * 12}", "revision",

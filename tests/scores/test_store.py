@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from pipeline.core.artifact import Artifact
-from pipeline.core.errors import InputError
+from pipeline.core.errors import CorruptError, InputError
+from pipeline.core.manifest import Counts
+from pipeline.core.resources import Resources
+from pipeline.core.runner import Runner
+from pipeline.core.schema import SCORES
+from pipeline.core.task import Inputs, Task
+from pipeline.core.workdir import Workdir
 from pipeline.measure.design import Draws
 from pipeline.measure.measures import MEASURES
 from pipeline.measure.statistics import bootstrap_means, confidence_interval
@@ -125,7 +132,10 @@ def test_what_is_gone_is_left_out(tmp_path: Path, corpus: Artifact, capsys: pyte
     (gone.path / "manifest.json").write_text("{}")
     assert stored(tmp_path)["seed"].to_list() == [13]
     said = capsys.readouterr().err
-    assert f"{run['scores'][0]}, because {tmp_path / 'corpora/pools'} has no readable artifact {gone.id[:12]}" in said
+    assert f"{run['scores'][0]}, because {gone.path / 'manifest.json'} is damaged" in said
+    gone.path.rename(tmp_path / "gone")
+    assert stored(tmp_path)["seed"].to_list() == [13]
+    assert f"has no artifact {gone.id[:12]} any more" in capsys.readouterr().err
 
 
 def unknown_measure(scores: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +193,25 @@ def test_pools_smaller_than_asked_are_grouped_by_what_was_asked(tmp_path: Path, 
     assert sorted(summary.filter(measure="map")["samples"].to_list()) == [[1, 2], [1, 2]]
     titles = [table.title for table in build_tables(summary, runs)]
     assert [sum(f"of {size} candidates asked for" in title for title in titles) for size in (20, 30)] == [1, 1]
+
+
+@pytest.mark.parametrize("kept", [[], [0, 1, 2], range(1, 6), [0, *range(6)], [0, 0, *range(2, 6)]])
+def test_a_table_with_holes_or_doubles_is_refused(tmp_path: Path, corpus: Artifact, kept: Sequence[int]) -> None:
+    whole = made.score(tmp_path, corpus, made.pool(tmp_path, corpus), "bm25")
+    part = whole.arrow("scores.arrow").take(pa.array(kept, pa.int64()))
+
+    def write(inputs: Inputs, out: Workdir, resources: Resources) -> Counts:
+        out.arrow("scores.arrow", part, SCORES)
+        out.note(corpus=corpus.name)
+        return whole.manifest.counts
+
+    config = {**whole.manifest.config, "system": "holed"}
+    task = Task("score", 9, "runs/scores", "x", config, {}, write)
+    runs = stored(tmp_path)
+    holed = Runner(tmp_path, Resources()).make(task)
+    runs = runs.with_columns(pl.Series("score_paths", [[str(holed.path)]]))
+    with pytest.raises(CorruptError, match="one value for each query and measure"):
+        scores_of(runs)
 
 
 def test_of_rankings_with_equal_settings_the_newest_counts(tmp_path: Path, corpus: Artifact) -> None:

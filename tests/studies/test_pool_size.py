@@ -26,6 +26,8 @@ def test_it_writes_what_eval_scores_and_makes_nothing_twice(root: Path) -> None:
     assert {"sizes-dataset-map.svg", "sizes-dataset-recall-at-30.svg"} <= written
     page = (folder / "index.html").read_text()
     assert '<script type="text/plain" id="pool-' in page
+    index = (folder.parent / "index.html").read_text()
+    assert 'href="pool_size/index.html"' in index
     record = json.loads((folder / "study.json").read_text())
     assert record["recipe"]["queries"] == "10"
     assert len(record["sources"]) == 1 + 2 * 2

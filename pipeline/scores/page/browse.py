@@ -98,6 +98,7 @@ def _pack_pool(runs: pl.DataFrame, pool: Pool, scores: pl.DataFrame, measures: S
         "systems": labels,
         "measures": [label_of(name) for name in measures],
         "signs": [sign_of(name) for name in measures],
+        "first": _two_best(values[0], sign_of(measures[0])),
         "top": best.shape[2],
         "facts": facts,
     }
@@ -111,6 +112,13 @@ def _pack_pool(runs: pl.DataFrame, pool: Pool, scores: pl.DataFrame, measures: S
         "values": values.astype(np.float32),
     }
     return pack(header, columns)
+
+
+def _two_best(values: npt.NDArray[np.float64], sign: int) -> list[int]:
+    """Return the positions of the two best systems by their means, ``[systems, queries]``; of two, as they stand."""
+    means = [sign * np.nanmean(of_system) if np.isfinite(of_system).any() else -np.inf for of_system in values]
+    best = sorted(range(len(means)), key=means.__getitem__, reverse=True)[:2]
+    return best[::-1] if len(means) > 2 else list(range(len(means)))
 
 
 def _first_entries(run: RankedRun, top: int) -> _Rows:

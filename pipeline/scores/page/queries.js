@@ -56,8 +56,8 @@ class Browser {
     for (const [name, names] of [["a", pool.systems], ["b", pool.systems], ["measure", pool.measures]]) {
       this.form[name].replaceChildren(...names.map((text, value) => make("option", text, { value })));
     }
-    this.form.a.value = kept[0] && pool.systems[kept[0]] ? kept[0] : 0;
-    this.form.b.value = kept[1] && pool.systems[kept[1]] ? kept[1] : Math.min(1, pool.systems.length - 1);
+    this.form.a.value = kept[0] && pool.systems[kept[0]] ? kept[0] : pool.first[0];
+    this.form.b.value = kept[1] && pool.systems[kept[1]] ? kept[1] : pool.first.at(-1);
     if (kept[2] && pool.measures[kept[2]]) this.form.measure.value = kept[2];
     this.lower = pool.data.query_titles.map((title, i) => `${pool.data.query_ids[i]} ${title}`.toLowerCase());
     $("article", this.root).hidden = true;

@@ -1,4 +1,4 @@
-"""Pages as HTML. A page is one file with styles, scripts, chart library and data; it loads nothing."""
+"""Pages as HTML, and their index. A page is one file with styles, scripts, chart library and data; it loads nothing."""
 
 from __future__ import annotations
 
@@ -8,26 +8,31 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
+from urllib.parse import quote
 
 from pipeline.core import files
+from pipeline.core.config import counted
 from pipeline.scores.page.browse import pack
 from pipeline.scores.page.parts import Browser, Chart, Page, Part
 from pipeline.scores.render import render_table
 from pipeline.scores.tables import Cell, Table, TableRow, Value, groups
 
 NAME = "index.html"
-"""File name of a page."""
+"""File name of a page, and of the index of pages."""
 
 LIBRARY = "vendor/chart.umd.min.js"
 LIBRARY_VERSION = "Chart.js 4.6.1"
 _SCRIPTS = ("tables.js", "charts.js", "queries.js", "start.js")
 _MIN_FILTER_ROWS = 8
 """Minimum rows of a table with a filter."""
+_MAX_TABLES = 4
+"""Maximum number of tables that a page shows without folding any."""
 
 
 class _PageBuilder:
@@ -63,10 +68,7 @@ class _PageBuilder:
         self.main["charts"].append(spec | {"views": views, "ticks": list(part.ticks.items())})
         number, label = len(self.main["charts"]) - 1, escape(f"Chart: {part.title}. The tables have its figures.")
         canvas = f'<div class="canvas"><canvas role="img" tabindex="0" aria-label="{label}"></canvas></div>'
-        names = "".join(f"<option>{escape(name)}</option>" for name in part.views)
-        choice = f'<div class="tools"><label>Show <select data-view>{names}</select></label></div>'
-        choice *= len(part.views) > 1
-        return f'<div data-chart="{number}">{choice}{canvas}</div>' + _provenance(part.provenance)
+        return f'<div data-chart="{number}">{_views(part.views)}{canvas}</div>' + _provenance(part.provenance)
 
     def _browser(self, part: Browser) -> str:
         first = len(self.main["pools"])
@@ -103,20 +105,33 @@ _BUILDERS: dict[type[Any], tuple[str, Callable[[_PageBuilder, Any], str]]] = {
 
 
 def as_html(page: Page) -> str:
-    """Return a page as the text of one HTML file; the text depends only on the page."""
+    """Return a page as the text of one HTML file; the text depends only on the page.
+
+    A page of many tables shows the first, and folds the others.
+    """
     builder = _PageBuilder()
     sections, links = [], dict[str, list[str]]()
+    tables = [part for part in page.parts if isinstance(part, Table)]
+    folded = tables[1:] if len(tables) > _MAX_TABLES else []
     for number, part in enumerate(page.parts):
-        sections.append(f'<section id="s{number}"><h2>{escape(part.title)}</h2>{builder.build(part)}</section>')
+        heading, content = f"<h2>{escape(part.title)}</h2>", builder.build(part)
+        if any(part is table for table in folded):
+            heading, content = "", f'<details class="folded"><summary>{heading}</summary>{content}</details>'
+        sections.append(f'<section id="s{number}">{heading}{content}</section>')
         link_text = re.split(r" \(|, ", part.title)[0] if isinstance(part, Table) else part.title
         links.setdefault(_BUILDERS[type(part)][0], []).append(f'<a href="#s{number}">{escape(link_text)}</a>')
     blocks = {"main": pack(builder.main, {}), **builder.blocks}
     has_charts = any(isinstance(part, Chart | Browser) for part in page.parts)
-    return _file(page, sections, links, blocks, has_charts)
+    return _file(page, sections, links, blocks, has_charts=has_charts)
 
 
 def _file(
-    page: Page, sections: Sequence[str], links: Mapping[str, Sequence[str]], blocks: Mapping[str, str], has_charts: bool
+    page: Page,
+    sections: Sequence[str],
+    links: Mapping[str, Sequence[str]],
+    blocks: Mapping[str, str],
+    *,
+    has_charts: bool = False,
 ) -> str:
     scripts = ['"use strict";(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();"]
     notice = library = ""
@@ -169,6 +184,13 @@ def _provenance(text: str) -> str:
     return f"<details><summary>Provenance</summary>{paragraph}</details>" if text else ""
 
 
+def _views(views: Mapping[str, Any]) -> str:
+    if len(views) < 2:
+        return ""
+    options = "".join(f"<option>{escape(name)}</option>" for name in views)
+    return f'<div class="tools"><label>Show <select data-view>{options}</select></label></div>'
+
+
 def _table(table: Table, record_ids: Sequence[int]) -> str:
     spans = groups(table.columns)
     group_row = ""
@@ -188,10 +210,13 @@ def _table(table: Table, record_ids: Sequence[int]) -> str:
             if line.summary == summary
         )
         bodies += f"<tbody{' class=summary' * summary}>{rows}</tbody>" if rows else ""
-    caption = f'<caption class="hidden">{escape(table.title)}</caption>' if table.title else ""
-    named = f' data-table="{escape(table.name)}"' if table.name else ""
-    head = f"<thead>{group_row}<tr>{heads}</tr></thead>"
-    return f'<div class="scroll"><table class="sortable"{named}>{caption}{head}{bodies}</table></div>'
+    return _scrollable(table.title, f"{group_row}<tr>{heads}</tr>", bodies, table.name)
+
+
+def _scrollable(title: str, head: str, body: str, name: str = "") -> str:
+    caption = f'<caption class="hidden">{escape(title)}</caption>' if title else ""
+    named = f' data-table="{escape(name)}"' if name else ""
+    return f'<div class="scroll"><table class="sortable"{named}>{caption}<thead>{head}</thead>{body}</table></div>'
 
 
 def _header(text: str, *, label: bool = False, start: bool = False, choose: str = "") -> str:
@@ -241,3 +266,28 @@ def write_page(page: Page, folder: Path) -> Path:
     """Write a page as :data:`NAME` into a folder, and return its path."""
     files.write_text(folder / NAME, as_html(page))
     return folder / NAME
+
+
+def write_index(folder: Path) -> Path:
+    """Write the index of all pages in the subfolders of a folder."""
+    paths = sorted(folder.glob(f"[!.]*/{NAME}"))
+    rows = "".join(map(_index_row, paths))
+    head = "".join(_header(text, label=True) for text in ("report", "written (UTC)", "contents"))
+    tools = _PageBuilder().tools("", {}, len(paths))
+    table = _scrollable("", f"<tr>{head}</tr>", f"<tbody>{rows}</tbody>")
+    page = _file(
+        Page("Reports", f"{counted(len(paths), 'report')}.", []), [f"<section>{tools}{table}</section>"], {}, {}
+    )
+    files.write_text(folder / NAME, page)
+    return folder / NAME
+
+
+def _index_row(path: Path) -> str:
+    """Return the row of a page in the index: its title, when it was written, and what it contains."""
+    with path.open(encoding="utf-8", errors="replace") as handle:
+        head = handle.read(1 << 16)
+    title, about = (re.search(text, head) for text in ("<title>(.*?)</title>", 'name="description" content="(.*?)"'))
+    shown = title[1] if title else escape(path.parent.name)
+    link = f'<th scope="row"><a href="{escape(quote(path.parent.name))}/{NAME}">{shown}</a></th>'
+    written = f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M}"
+    return f'<tr>{link}<td class="label">{written}</td><td class="label wrap">{about[1] if about else ""}</td></tr>'

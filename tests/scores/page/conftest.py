@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.measure.design import Draws
+from pipeline.scores.compare import compare, most_different
+from pipeline.scores.comparison import page_of as page_of_comparison
 from pipeline.scores.page.parts import Chart, Series
-from pipeline.scores.page.write import write_page
+from pipeline.scores.page.write import write_index, write_page
 from pipeline.scores.tables import Cell, Column, Table, TableRow
 from tests.scores.page.workspace import EVIL, RUNS, report_page, scored
 
@@ -49,6 +52,8 @@ APART = Chart(
     "Three systems on one size", "candidates", "%",
     {"MAP": [Series(name, [1_000.0], [0.5], [0.4], [0.6]) for name in "abc"]}, log=True, ticks={1_000: "1k"},
 )  # fmt: skip
+FURTHER = [dataclasses.replace(WIDE, name=f"t{n}", title=f"Further {n}") for n in range(4)]
+"""With the two others of its page, more tables than a page shows at once."""
 
 
 def open_page(page: Any, path: Path) -> None:
@@ -63,10 +68,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "reports/one").mkdir(parents=True)
     page = report_page(runs, scores)
     write_page(dataclasses.replace(page, parts=[*page.parts, CHOSEN]), root / "reports/one")
+    draws = Draws(resamples=50)
+    differences = compare(scores, "bm25", "lsa", draws=draws)
+    queries = most_different(scores, runs, ("bm25", "lsa"), "map", 10)
+    (root / "reports/two").mkdir()
+    write_page(page_of_comparison(differences, queries, runs, scores, draws), root / "reports/two")
+    write_index(root / "reports")
     third = {**RUNS, "third": [{3: 2.0, 5: 1.0}, {3: 1.0}, {6: 1.0, 7: 0.5}]}
     page = report_page(*scored(root / "alone", [{}], third))
     (root / "alone/three").mkdir()
-    write_page(dataclasses.replace(page, parts=[*page.parts, APART, WIDE]), root / "alone/three")
+    write_page(dataclasses.replace(page, parts=[*page.parts, APART, WIDE, *FURTHER]), root / "alone/three")
     return root / "reports"
 
 

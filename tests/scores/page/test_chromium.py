@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.scores.page.conftest import pytestmark
+from tests.scores.page.conftest import open_page, pytestmark
 from tests.scores.page.workspace import CITED, EVIL, ranked, title
 
 __all__ = ["pytestmark"]
 
 SIZES = [(1280, 900), (390, 844)]
 ALONE = ["../alone/three"]
-"""A page of one pool, with a chart of one size and a wide table."""
+"""A page of one pool, with a chart of one size, a wide table, and many tables."""
 
 
 def column(page: Any, number: int, table: str = "[data-table=table-1]") -> list[str]:
@@ -44,6 +44,9 @@ def test_sorting_by_mouse_and_keyboard(page: Any) -> None:
     page.keyboard.press("Enter")
     assert head.get_attribute("aria-sort") == "ascending"
     assert figures(column(page, 2)) == sorted(unsorted)
+    page.locator("[data-table=table-1] th button", has_text="system").click()
+    assert column(page, 1) == sorted(column(page, 1))
+    assert page.locator("[data-table=table-1] th[aria-sort]").count() == 1
     summary = page.locator("#s1 tbody.summary")
     page.locator("#s1 th button", has_text="lsa").first.click()
     assert summary.inner_text().startswith("AVG")
@@ -102,6 +105,30 @@ def test_two_systems_are_compared(page: Any) -> None:
     assert {cells[4] for cells in shown()} == {"0.0"}
 
 
+@pytest.mark.parametrize("page", ["two"], indirect=True)
+def test_the_page_of_a_comparison(page: Any) -> None:
+    assert page.locator("h1").inner_text() == "lsa against bm25"
+    pools = ["dataset level 7", "dataset level 8", "Art 8", "Physics 8", "mean over fields 8"]
+    assert column(page, 1, "#s0") == [f"{pool}, {name}" for pool in pools for name in ("MAP", "NDCG", "R@30")]
+    page.locator("#s0 input[type=search]").fill("art map")
+    ((_, one, other, change, _, _, *counts, finding, _),) = [row.locator("th, td").all_inner_texts() for row in
+                                                 page.locator("#s0 tbody tr:visible").all()]  # fmt: skip
+    gains = [ap("lsa", query) - ap("bm25", query) for query in CITED]
+    assert figures([change]) == [pytest.approx(100 * sum(gains) / 3, abs=0.06)]
+    assert figures([change]) == [pytest.approx(float(other) - float(one), abs=0.11)]
+    assert list(map(int, counts)) == [sum(map(test, gains)) for test in ((0.0).__lt__, (0.0).__eq__, (0.0).__gt__)]
+    assert finding == "no difference shown"
+    assert "Queries that differ most in MAP" in page.locator("#s1 h2").inner_text()
+    row = page.locator("#s1 tbody tr", has_text="window.broken").first
+    assert row.locator("th").inner_text().startswith("00001 1 </script><script>window.broken")
+    assert row.locator("td").nth(3).inner_text() == "2 → 2"
+    assert page.locator(".queries tbody tr").count() == len(CITED)
+    with page.expect_download() as download:
+        page.locator("[data-file='queries.csv']").click()
+    rows = list(csv.DictReader(Path(download.value.path()).read_text().splitlines()))
+    assert {row["positives"] for row in rows if row["query_id"] == "00000"} == {"00005 1 → –;00003 3 → –"}
+
+
 def test_charts_follow_their_measure(page: Any) -> None:
     chart = page.locator("#s2 canvas")
     before = chart.screenshot()
@@ -129,6 +156,8 @@ def test_light_and_dark(page: Any) -> None:
         assert background() == expected
     page.emulate_media(media="print")
     assert background() == light
+    assert not page.locator(".bar").is_visible()
+    assert page.locator("[data-table=table-1]").is_visible()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -144,8 +173,10 @@ def test_it_fits_and_can_be_named(page: Any, size: tuple[int, int]) -> None:
 
 def test_it_begins_with_what_it_shows(page: Any) -> None:
     sentences = page.get_by_role("list", name="What it shows").get_by_role("listitem").all_inner_texts()
+    assert 2 <= len(sentences) <= 3
     best = max(sum(ap(system, query) for query in CITED) / len(CITED) for system in ("bm25", "lsa"))
     assert sentences[0].startswith(f"lsa has MAP {100 * best:.1f} [")
+    assert "6 queries are few" in sentences[-1]
     places = [page.locator(name).first.bounding_box()["y"] for name in (".findings", "main table", "main canvas")]
     assert places == [min(places), *places[1:]]
 
@@ -160,7 +191,32 @@ def test_one_pool_has_one_table_whose_figures_open_their_provenance(page: Any) -
 
 
 @pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_further_tables_are_folded_until_a_link_leads_to_one(page: Any) -> None:
+    sections = page.locator("section", has=page.locator("table.sortable"))
+    shown = [table.is_visible() for table in page.locator("table.sortable").all()]
+    assert shown == [True, *[False] * 5]
+    assert sections.get_by_role("heading").all_inner_texts()[1:] == ["Wide", *(f"Further {n}" for n in range(4))]
+    page.get_by_role("navigation").get_by_role("link", name="Further 2").click()
+    section = page.locator("section", has=page.get_by_role("heading", name="Further 2"))
+    section.locator("table").wait_for()
+    page.get_by_role("heading", name="Wide").click()
+    page.locator("section", has=page.get_by_role("heading", name="Wide")).locator("table").wait_for()
+    assert not page.get_by_role("table", name="Further 1").is_visible()
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert all(table.is_visible() for table in page.locator("table.sortable").all())
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
+def test_the_browser_opens_with_the_two_best(page: Any) -> None:
+    names, maps = column(page, 1, "#s0 table"), figures(column(page, 2, "#s0 table"))
+    values = dict(zip(names, maps, strict=True))
+    chosen = [page.locator(f"select[name={name}] option:checked").inner_text() for name in "ab"]
+    assert chosen == sorted(values, key=values.__getitem__)[1:]
+
+
+@pytest.mark.parametrize("page", ALONE, indirect=True)
 def test_a_table_wider_than_a_desk_shows_that_it_scrolls(page: Any) -> None:
+    page.get_by_role("heading", name="Wide").click()
     section = page.locator("section", has=page.get_by_role("heading", name="Wide"))
     button, box = section.get_by_role("button", name="More columns"), section.locator(".scroll.faded")
     box.wait_for()
@@ -198,6 +254,19 @@ def test_titles_and_contexts_have_the_width_of_a_phone(page: Any) -> None:
     article.get_by_text("Whole query").click()
     assert article.locator("details p").first.inner_text() == title(0)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_an_index_leads_to_its_pages(page: Any, folder: Path) -> None:
+    other = page.context.new_page()
+    open_page(other, folder / "index.html")
+    assert column(other, 1, "main table") == ["Retrieval on tiny", "lsa against bm25"]
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", text) for text in column(other, 2, "main table"))
+    assert column(other, 3, "main table") == [
+        "2 systems, 2 fields, 9 queries, pools of 7 to 8 candidates.",
+        "4 pools; 9 queries.",
+    ]
+    other.locator("main a", has_text="Retrieval on tiny").click()
+    other.wait_for_url("**/one/index.html")
 
 
 def test_a_reader_chooses_rows_by_value_and_by_limit(page: Any) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from pipeline.scores.page.parts import Chart, Page, Part, Series
-from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html
+from pipeline.scores.page.write import LIBRARY, LIBRARY_VERSION, as_html, write_index, write_page
 from pipeline.scores.summary import summarise
 from pipeline.scores.tables import Cell, Column, Table, TableRow, Value
 from tests.scores.page.workspace import EVIL, report_page, scored
@@ -86,13 +86,27 @@ def test_every_figure_of_a_report_has_a_place(tmp_path: Path) -> None:
     ("value", "cell"),
     [
         (Cell(0.25, published=0.3), '<td data-v="0.25">25.0 <span class="loss">(-5.0)</span></td>'),
+        (Cell(0.25, published=0.2), '<td data-v="0.25">25.0 <span class="gain">(+5.0)</span></td>'),
         (Cell(0.25, 0.21, 0.29, published=0.2),
          '<td data-v="0.25">25.0 <span class="interval">[21.0, 29.0]</span> <span class="gain">(+5.0)</span></td>'),
         (Cell(0.25, 0.2, 0.3, 0.01, best=True),
          '<td data-v="0.25"><b>25.0</b> <span class="interval">± 1.0 [20.0, 30.0]</span></td>'),
+        ("1,234", "<td>1,234</td>"),
         (None, "<td>–</td>"),
     ],
 )  # fmt: skip
 def test_cells(value: Value, cell: str) -> None:
     table = Table("t", "c", (Column("", "x"),), (TableRow("row", (value,)),), ("note", "provenance"))
     assert f'<th scope="row">row</th>{cell}' in as_html(Page("p", "", [table]))
+
+
+def test_an_index_lists_the_pages_of_a_folder(tmp_path: Path) -> None:
+    for name in ("one", "two & three"):
+        (tmp_path / name).mkdir()
+        write_page(Page(f"{name} {EVIL}", "about", []), tmp_path / name)
+    (tmp_path / "none").mkdir()
+    text = write_index(tmp_path).read_text()
+    assert re.findall('href="(.*?/index.html)"', text) == ["one/index.html", "two%20%26%20three/index.html"]
+    assert "2 reports." in text
+    assert "<img src=x" not in text
+    assert "one &lt;/script&gt;" in text
