@@ -95,7 +95,6 @@ def _models() -> Iterator[Finding]:
         yield Finding("models", False, f"{len(missing)} not in the cache; mdcr models lists them", first)
 
 
-
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
