@@ -19,7 +19,8 @@ from pipeline.core.runner import Runner
 from pipeline.corpus.pool import Pool
 from pipeline.corpus.poolconfig import PoolConfig
 from pipeline.corpus.reader import Corpus
-from pipeline.exchange.export import query_table, unjudged, write_frame, write_pool, write_ranking
+from pipeline.exchange.export import unjudged, write_frame, write_pool, write_ranking
+from pipeline.exchange.views import PoolView
 from pipeline.measure.engines import evaluate
 from pipeline.measure.inputs import Qrels, RankedRun
 from pipeline.measure.measures import parse_measures
@@ -135,7 +136,8 @@ def test_queries_without_a_judgement_and_texts_that_are_no_papers(tmp_path: Path
     corpus = make_corpus(tmp_path, 5, query_texts={"q1": "one", "q2": "two"}, judgements=[("q1", "00001", 2)])
     pool = Pool(make_pool(tmp_path, corpus), Corpus(corpus))
     assert unjudged(pool) == 1
-    assert pl.DataFrame(query_table(pool)).rows() == [("q1", "one", "", None), ("q2", "two", "", None)]
+    queries = PoolView(pool, pool_task(corpus, PoolConfig())).queries
+    assert queries.rows() == [("q1", "one", "", None), ("q2", "two", "", None)]
     assert not (write_pool(tmp_path / "beir", pool)[0].parent / "exclusions.tsv").exists()
 
 
