@@ -31,7 +31,7 @@ BIN := $(VENV)/bin
 MDCR := $(BIN)/mdcr --from-make
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
 
-COMMANDS := audit judge fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard submission benchmark models doctor gc evaluate triplets train papers reproduce
+COMMANDS := audit judge fetch corpus pool tune embed index search score eval submit jobs export report show compare study leaderboard card submission benchmark models doctor gc evaluate triplets train papers reproduce
 ifneq ($(MDCR_MAKE),)
 ifeq ($(filter demo $(COMMANDS),$(MAKECMDGOALS)),)
 $(error $(or $(MAKECMDGOALS),help) takes no $(MDCR_MAKE); only $(MAKE_OWN))
@@ -135,7 +135,7 @@ evaluate: ## score runs of any tool against qrels: RUN QRELS BASELINE
 doctor: ## show what this machine has and what is missing
 judge: ## judge a random part of the pairs, and score by that: STEP=draw|read|score PAIRS LABELS MACHINE MODEL (docs/judging.md)
 audit: ## put error bars on results of any tool: RESULTS METRIC PLAN (docs/audit.md)
-leaderboard: ## all that was scored, with ranks and costs (ADD=submissions/)
+leaderboard card: ## all that was scored, with ranks and costs (ADD=submissions/); card of an encoder: MODEL
 submission: ## pack the runs of a system for the leaderboard of others: MODEL
 study: ## run an experiment, with its tables and figures; without STUDY: list them
 triplets: ## draw training triplets of a corpus's past: TRIPLETS UNTIL FIELD QUERIES EXCLUDE

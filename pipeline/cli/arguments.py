@@ -267,10 +267,17 @@ COMMANDS: Mapping[str, Command] = {
         details="train:details",
     ),
     "leaderboard": Command(
-        "rank everything scored so far, with intervals and significance groups",
+        "rank everything scored so far, with intervals, significance groups and costs",
         "study:leaderboard",
         (_own(some(VARIOUS, "add training")), _COUNTED),
         "memory workers json",
+    ),
+    "card": Command(
+        "write the card of one encoder: results against BM25, recipe and costs",
+        "study:card",
+        (_COUNTED,),
+        "json",
+        word("model", str, "the encoder"),
     ),
     "audit": Command(
         "add intervals, ranks and tests to results of any tool, and print how many more items would separate systems",

@@ -1,4 +1,4 @@
-"""Experiments: ``mdcr study``, ``leaderboard``, ``audit`` and ``submission``."""
+"""Experiments: ``mdcr study``, ``leaderboard``, ``card``, ``audit`` and ``submission``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.cli.output import print_json, print_rows, terminal
 from pipeline.core.config import canonical, counted, file_name
 from pipeline.core.errors import InputError
 from pipeline.core.progress import say
-from pipeline.core.workspace import EXPORTS
+from pipeline.core.workspace import EXPORTS, REPORTS
 from pipeline.scores.render import render_table
 from pipeline.studies.base import STUDIES, Study, find
 from pipeline.studies.recipe import (
@@ -121,6 +121,15 @@ def audit(options: argparse.Namespace) -> None:
     }
     recipe = read_recipe(chosen.default_recipe, chosen.recipe, given | {"results": [*options.paths, *options.results]})
     present(Workspace(read.runner(options)), chosen, chosen.name, recipe, options, options.output)
+
+
+def card(options: argparse.Namespace) -> None:
+    """Write the card of an encoder and print its tables."""
+    workspace = Workspace(read.runner(options))
+    chosen, recipe = _default_recipe("card", model=options.model, **_choices(options))
+    name = file_name(options.model, kept="._-")
+    folder = options.output or workspace.root / REPORTS / f"card-{name}"
+    present(workspace, chosen, name, recipe, options, folder)
 
 
 def submission(options: argparse.Namespace) -> None:

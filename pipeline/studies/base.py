@@ -89,6 +89,7 @@ STUDIES = {
     "mdcr_eval": ".mdcr.scores",
     "facets": ".facets.study",
     "leaderboard": ".leaderboard.study",
+    "card": ".leaderboard.card",
     "audit": ".audit.study",
     "overlap": ".overlap",
     "clean": ".clean",

@@ -60,7 +60,7 @@ from pipeline.exchange.export import as_csv
 from pipeline.exchange.names import in_our_spelling, is_called, sign_of_name
 from pipeline.exchange.results import Found, read_results
 from pipeline.measure.board import ALPHA, Board, board, check_distinct, plan, shared
-from pipeline.measure.design import Design, Draws, estimate
+from pipeline.measure.design import Design, Draws, corrected, estimate
 from pipeline.measure.engines import by_chance, evaluate_all
 from pipeline.measure.estimates import POWER, contrasts, crossed_mean, tall
 from pipeline.measure.inputs import Mask, Qrels, RankedRun, positions_in, query_of

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,25 +13,18 @@ import polars as pl
 from pipeline.studies import kit
 from pipeline.studies.clean import held_by
 from pipeline.studies.leaderboard.benchmarks import Benchmark, Recipe, estimates, read_benchmarks
+from pipeline.studies.leaderboard.costs import COSTS, Costs, costs, leak
 
-COSTS = dict.fromkeys(("system", "licence", "trained_on"), pl.String) | {"parameters": pl.Float64}
-"""Columns of costs; null: unknown. ``parameters`` (0: no weights) are a sum over the encoders; what is unknown of one
-is unknown of the system."""
-
-Costs = Mapping[str, Any]
-"""The costs of a system, :data:`COSTS`, and ``training``: the training data of each part, :class:`kit.Training`."""
-
-_BITS = {"float32": 32, "float16": 16, "bfloat16": 16}
 _CLEAN = pl.Schema({
     "benchmark": pl.String, "system": pl.String, "clean": pl.Float64, "clean_low": pl.Float64, "clean_high": pl.Float64,
     "clean_queries": pl.Int64,
 })  # fmt: skip
 _COSTS: kit.Columns = {
     "parameters (M)": lambda row: None if row["parameters"] is None else f"{row['parameters'] / 1e6:,.4g}",
-    "licence": "{licence}",
-}
-_RANK = "{rank:g} [{rank_low:g}, {rank_high:g}]"
-_CHOOSERS = {"parameters (M)": "≤"} | dict.fromkeys(
+    "bytes per paper": "{bytes:,.4g}", "papers per second": "{papers_per_second:,.4g}", "licence": "{licence}",
+}  # fmt: skip
+RANK = "{rank:g} [{rank_low:g}, {rank_high:g}]"
+_CHOOSERS = {"parameters (M)": "≤", "bytes per paper": "≤", "papers per second": "≥"} | dict.fromkeys(
     ("licence", "benchmark", "kind", "field", "candidates", "year"), "="
 )
 """Comparison by which readers filter rows, by column."""
@@ -97,14 +87,28 @@ def _overall(name: str, frame: pl.DataFrame, chosen: Sequence[Benchmark], lackin
         "Rank: systems by their mean rank over these benchmarks. Intervals of mean rank and Borda (percent of "
         "the other systems that it is above) are means of their ends. That of the rank holds the ranks that are "
         "possible among systems whose intervals of the mean rank overlap.",
-        "Parameters are a sum over all encoders of a system; –: those of one are unknown.",
+        "Costs are sums over all parts of a system; –: one of them is unknown. Bytes: vectors or terms as they are "
+        "stored. Papers per second: while they were made, whatever else ran; not tested.",
+        *_bm25_note(chosen),
     )
     shown: kit.Columns = {
-        "rank": _RANK, "mean rank": "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]",
+        "rank": RANK, "mean rank": "{mean_rank:.2f} [{mean_rank_low:.2f}, {mean_rank_high:.2f}]",
         "Borda": kit.figure("borda", "borda_low", "borda_high"),
         **_COSTS, "trained on": "{trained_on}",
     }  # fmt: skip
     return _chosen_by_readers(kit.table(name, f"{systems} on {benchmarks}", frame, "{system}", shown, notes))
+
+
+def _bm25_note(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
+    """Yield where the row ``bm25`` is tuned and where it is not, if it is both."""
+    places: dict[bool, list[str]] = {True: [], False: []}
+    for benchmark in benchmarks:
+        if "bm25" in benchmark.names:
+            tuned = benchmark.runs.filter(pl.col("aliases").list.contains(kit.TUNED), system="bm25")
+            places[len(tuned) > 0].append(benchmark.name)
+    if all(places.values()):
+        tuned_on, others = (", ".join(of) for of in places.values())
+        yield f"The row bm25 is tuned on validation queries of {tuned_on}, and is {kit.UNTUNED} on {others}."
 
 
 def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], recipe: Recipe) -> kit.Table:
@@ -128,7 +132,7 @@ def _figures(benchmarks: Sequence[Benchmark], cost_of: Mapping[str, Costs], reci
         "clean": kit.figure("clean", "clean_low", "clean_high"), "clean queries": "{clean_queries:,}",
     }  # fmt: skip
     shown: kit.Columns = {
-        "benchmark": "{benchmark}", "measure": "{label}", "value": kit.figure(), "rank": _RANK, "group": "{group}",
+        "benchmark": "{benchmark}", "measure": "{label}", "value": kit.figure(), "rank": RANK, "group": "{group}",
         "kind": "{kind}", "field": "{field}", "candidates": "{candidates}", "year": "{year}", **_COSTS,
         "leak": "{leak}", **(of_clean if recipe.training else {}),
     }  # fmt: skip
@@ -168,81 +172,14 @@ def _chosen_by_readers(table: kit.Table) -> kit.Table:
     return replace(table, columns=columns)
 
 
-def queries_of(benchmarks: Sequence[Benchmark]) -> Iterator[kit.Browser]:
-    """Yield a browser of the queries in the first sample of each benchmark, to compare any two systems."""
+def queries_of(benchmarks: Sequence[Benchmark], only: Sequence[str] = ()) -> Iterator[kit.Browser]:
+    """Yield a browser of the queries in the first sample of each benchmark, to compare any two."""
     pools = dict[str, str]()
     for benchmark in benchmarks:
-        order = pl.col("system").cast(pl.Enum(benchmark.names))
-        runs = benchmark.runs.filter(sample=benchmark.runs["sample"].min()).sort(order)
-        queries = kit.browser(runs, benchmark.scores, [benchmark.facts["measure"]], top=0)
+        names = [name for name in benchmark.names if not only or name in only]
+        runs, scores = (frame.filter(pl.col("system").is_in(names)) for frame in (benchmark.runs, benchmark.scores))
+        runs = runs.filter(sample=benchmark.runs["sample"].min()).sort(pl.col("system").cast(pl.Enum(names)))
+        queries = kit.browser(runs, scores, [benchmark.facts["measure"]], top=0)
         pools |= zip([benchmark.name], queries.pools.values(), strict=False)
     if pools:
         yield kit.Browser("Queries", pools, "Of each benchmark the first sample. Choose two systems to compare them.")
-
-
-def costs(root: Path, benchmarks: Iterable[Benchmark]) -> dict[str, Costs]:
-    """Return the costs of each system, from the first benchmark that has it."""
-    finder, licences = kit.Sources([root]), {model.name: model.licence for model in kit.known_models()}
-    of_systems = pl.concat(benchmark.systems.select("system", "rankings") for benchmark in benchmarks)
-    found = dict[str, Costs]()
-    for system, rankings in of_systems.unique("system", keep="first", maintain_order=True).iter_rows():
-        encoders = _encoders(rankings, finder)
-        parameters = [part["parameters"] for part in encoders]
-        weighted = [part["model"] for part in encoders if part["parameters"] != 0]
-        training = [training for part in encoders for training in kit.trainings_in([part]).values()]
-        bases = [inner.base for model in weighted for inner in kit.parse_one(model).walk() if inner.base != "mean"]
-        trained_on = [f"{of.on} (to {of.until or 'an unknown year'})" if of.on else kit.UNKNOWN for of in training]
-        found[system] = {
-            "system": system,
-            "parameters": None if None in parameters else sum(parameters),
-            "licence": ", ".join(dict.fromkeys(licences.get(base) or kit.UNKNOWN for base in bases)) or None,
-            "trained_on": "; ".join(dict.fromkeys(trained_on)) or None,
-            "training": training,
-        }
-    return found
-
-
-def _encoders(rankings: Iterable[str], finder: kit.Sources) -> list[dict[str, Any]]:
-    """Return the encoders and rerankers of a system, each once; what is gone or was imported is unknown."""
-    found: dict[Any, dict[str, Any]] = {}
-    for part in itertools.chain.from_iterable(finder.of(name.rpartition("-")[2]) for name in rankings):
-        facts: dict[str, Any] = {"model": kit.UNKNOWN, "role": part.role, "training": None, "parameters": None}
-        if part.role in ("query", "queries", kit.INDEX):
-            continue
-        if part.artifact is not None:
-            made, spec = part.artifact.manifest.provenance, part.artifact.manifest.config.get("encoder")
-            if not spec:  # terms
-                continue
-            facts |= {"model": made["model"], "training": kit.as_training(made.get("training"))}
-            facts |= {"parameters": _parameters(spec, made.get("weight_bytes"))}
-        found.setdefault((facts["model"], part.role == kit.RERANKER), facts)
-    return [*found.values()]
-
-
-def _parameters(spec: Mapping[str, Any], weight_bytes: int | None) -> float | None:
-    """Return the number of parameters of an encoder or of its parts; None: unknown."""
-    if getattr(kit.KINDS.get(spec.get("kind", "")), "fitter", ""):
-        return 0
-    precisions = _precisions(spec)
-    return weight_bytes * 8 / _BITS[precisions.pop()] if weight_bytes and len(precisions) == 1 else None
-
-
-def _precisions(spec: Mapping[str, Any]) -> set[str]:
-    """Return the precisions in which the parts of an encoder compute."""
-    inner = [*spec.get("parts", ()), *filter(None, [spec.get("encoder")])]
-    return set().union(*map(_precisions, inner)) if inner else {spec[key] for key in ("compute",) if key in spec}
-
-
-def leak(cost: Costs, year: int | None) -> str | None:
-    """Return the years of training data that may contain citations by queries of a year; None: unknown; empty: none.
-
-    Each part of a system counts with the last year of its own training data.
-    """
-    training, until = cost["training"], kit.cited_until(cost["training"])
-    if until and year is not None and until >= year:
-        return f"to {until}"
-    if any("citations:" in part.on and not part.until for part in training):
-        return "to an unknown year"
-    if not all(part.on for part in training) or (until and year is None):
-        return None
-    return None if not training and cost["parameters"] != 0 else ""

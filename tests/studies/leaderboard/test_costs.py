@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.encode.known import Training
-from pipeline.studies.leaderboard.study import leak
+from pipeline.studies.leaderboard.costs import leak
 from tests.cli.run import flags, mdcr_json
 from tests.encode.tiny import save_bert, save_cross_encoder
 
@@ -54,6 +54,12 @@ def test_costs_are_sums_over_the_parts_and_what_is_unknown_is_never_0(cost: dict
     assert {name: cost[name]["parameters"] for name in expected} == expected
     assert cost["rerank"]["parameters"] > 2 * two
     assert {cost[name]["trained_on"] for name in ("mean", "rerank", "lost")} == {"unknown"}
+    assert cost["rrf"]["bytes"] == pytest.approx(cost["one"]["bytes"] + cost["bm25"]["bytes"])
+    assert cost["rerank"]["bytes"] == pytest.approx(cost["two"]["bytes"] + cost["bm25"]["bytes"])
+    seconds = {name: 1 / cost[name]["papers_per_second"] for name in ("two", "bm25", "rerank")}
+    assert seconds["rerank"] > seconds["two"] + seconds["bm25"]
+    unknown = [cost[name][of] for name in ("lost", "random") for of in ("bytes", "papers_per_second")]
+    assert unknown == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The leaderboard of a workspace and its submissions, run as users run them."""
+"""The leaderboard of a workspace, its submissions, and the card of an encoder, run as users run them."""
 
 from __future__ import annotations
 
@@ -39,6 +39,22 @@ def board(root: Path) -> dict[str, list[dict[str, Any]]]:
     mdcr_json(root, *flags(f"eval {POOLS} --size 500 --samples 1 --depth 20 --model bm25"))  # another depth
     tables: dict[str, list[dict[str, Any]]] = mdcr_json(root, "leaderboard")["tables"]
     return tables
+
+
+def test_a_card_compares_with_bm25(root: Path, board: dict[str, Any]) -> None:
+    tables = mdcr_json(root, "card", "lsa")["tables"]
+    rows = tables["differences"]
+    assert {row["fact"] for row in tables["facts"]} >= {"bytes", "papers per second"}
+    of_lsa = {row["benchmark"]: row for row in rows if row["system"] == "lsa"}
+    assert {row["minus"] for row in of_lsa.values()} == {"bm25"}
+    fused = [row for row in rows if row["system"] == "rrf(bm25,lsa)"]
+    assert len(fused) == 2
+    values = {(row["benchmark"], row["system"]): 100 * row["value"] for row in board["benchmarks"]}
+    for row in rows:
+        change = values[row["benchmark"], row["system"]] - values[row["benchmark"], row["minus"]]
+        assert float(row["difference"].split()[0]) == pytest.approx(change, abs=0.051)
+    assert (root / "runs/reports/card-lsa/README.md").read_text().startswith("# lsa\n")
+    assert "must be scored together with another system" in one_line_error(mdcr(root, "card", "minilm"))
 
 
 def test_systems_with_some_of_the_samples_are_ranked_on_these(root: Path, board: Any, tmp_path: Path) -> None:
