@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -65,14 +66,14 @@ def opening(folder: Path) -> Iterator[Path]:
     It holds only the files that identify the model, and no code.
 
     Raises:
-        InputError: a file is damaged or malformed, or weights are missing.
+        InputError: a file is damaged or malformed, or weights are missing or left over.
     """
-    reports: list[dict[str, Any]] = []
+    loaded: list[tuple[Any, dict[str, Any]]] = []
     original = PreTrainedModel.__dict__["from_pretrained"]
 
     def from_pretrained(cls: Any, *args: Any, **options: Any) -> Any:
         network, report = original.__get__(None, cls)(*args, **options, output_loading_info=True)
-        reports.append(report)
+        loaded.append((network, report))
         return network
 
     PreTrainedModel.from_pretrained = classmethod(from_pretrained)
@@ -81,13 +82,24 @@ def opening(folder: Path) -> Iterator[Path]:
             yield temporary
     finally:
         PreTrainedModel.from_pretrained = original
-    for report in reports:
+    for network, report in loaded:
         missing = sorted(key for key in report["missing_keys"] if not key.startswith(_UNUSED))
         if missing or report["mismatched_keys"]:
             raise InputError(
                 f"{folder} lacks weights of its own architecture: {', '.join(missing[:3]) or 'wrong shapes'}",
                 "Download it again, or save it with save_pretrained",
             )
+        if spare := _spare_layers(network, report["unexpected_keys"]):
+            raise InputError(
+                f"{folder} has weights of layers that its config.json does not count: {spare[0]}", shape.AGAIN
+            )
+
+
+def _spare_layers(network: Any, unexpected: Iterable[str]) -> list[str]:
+    """Return the unexpected weights of layers beyond the configuration's number of layers."""
+    lists = {name for name, module in network.named_modules() if isinstance(module, torch.nn.ModuleList)}
+    keys = (key.removeprefix(f"{network.base_model_prefix}.") for key in unexpected)
+    return sorted(key for key in keys if (match := re.match(r"(.+?)\.\d+\.", key)) and match[1] in lists)
 
 
 def load_saved(cls: Callable[..., Any], folder: Path, task: str = "feature-extraction") -> Any:
