@@ -95,7 +95,7 @@ def _facts(model: str, cost: Mapping[str, Any]) -> kit.Table:
     entry = next((entry for entry in kit.known_models() if entry.name == base), None)
     facts = {**({} if entry is None else {"weights": entry.source, "revision": entry.revision, **entry.recipe}), **cost}
     rows = [
-        (name.replace("_", " "), f"{value:,.4g}" if isinstance(value, float) else str(value))
+        (name.replace("_", " "), f"{value:,.{0 if value >= 1_000 else 2}f}" if isinstance(value, float) else str(value))
         for name, value in facts.items()
         if value not in (None, "") and name != "training"
     ]
