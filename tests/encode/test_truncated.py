@@ -45,7 +45,7 @@ def test_truncated_vectors_rank_as_their_plain_computation(folder: Path, tmp_pat
     pool = workspace.pool(size="all", queries=5)
     papers, queries = (dict(zip(*workspace.vectors(pool, name), strict=True)) for name in (model, asked))
     for option, size in (("", 32), (",dimension=8", 8)):
-        frame = workspace.ranking(pool, model + option).frame
+        frame = workspace.ranking(pool, model + option)
         pairs = frame["query_id", "paper_id"].rows()
         expected = [cosine(queries[query][:size], papers[paper][:size]) for query, paper in pairs]
         np.testing.assert_allclose(frame["score"], expected, atol=1e-5)
