@@ -20,7 +20,7 @@ from pipeline.core.resources import Resources
 from pipeline.core.schema import SHARD_ROWS, schema_of
 from pipeline.core.workdir import Workdir
 from pipeline.corpus.joins import Joins, joins
-from pipeline.corpus.parts import Part, parts_of, read_part, run_bytes
+from pipeline.corpus.parts import Part, part_of, parts_of, read_part, run_bytes
 from pipeline.corpus.prefilter import PrefilterConfig, prefilter
 from pipeline.corpus.querytexts import write_queries
 from pipeline.corpus.shards import Array, Attributes, GrowingColumns, write_attributes, write_graph, write_shards
@@ -60,7 +60,8 @@ def build_corpus(release: Release, out: Workdir, resources: Resources) -> dict[s
         total.dropped += tables.dropped()
         total.noted += tables.noted() if release.is_joined() else Counter()
         if repeat := tables.first_repeat():
-            examples.append(f"duplicate_id: {release.source}: {repeat:.80}")
+            origin = release.source if release.is_joined() else release.parts()[part_of(repeat[1])]
+            examples.append(f"duplicate_id: {origin}: {repeat[0]:.80}")
             _say_examples(examples[-1:], {})
         attributes, (places, abstracts), links = _write_joined(tables, release, out)
     papers = len(places)

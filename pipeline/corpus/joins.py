@@ -19,18 +19,20 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from pipeline.core.csr import Keys
 from pipeline.core.errors import StageError
 from pipeline.core.resources import Resources, available_cores
 from pipeline.core.schema import ATTRIBUTES
+from pipeline.corpus.parts import texts_at
 from pipeline.sources.base import WITHDRAWN
 
 _HASHED = 1 << 63
 """Bit of the keys of DOIs (:func:`pipeline.core.text.reference_keys`)."""
 
-_STREAMED = 1 << 17
-"""Rows of results at a time."""
+_STREAMED, _COMPARED = 1 << 17, 8_192
+"""Rows of results, and of texts that are compared, at a time."""
 
 _SPILLED = "spilled-"
 _THREAD_BYTES = 2**27
@@ -42,7 +44,8 @@ _NO_ROWS = {
 
 _REPEATED = f"""
     CREATE TABLE repeated AS SELECT key, min(place) AS first FROM papers GROUP BY key HAVING count(*) > 1;
-    CREATE TABLE repeats AS SELECT p.paper_id, f.paper_id AS first_id, f.year = {WITHDRAWN} AS is_withdrawn
+    CREATE TABLE repeats AS SELECT p.paper_id, f.paper_id AS first_id, p.ref, p.place, f.place AS first,
+        f.year = {WITHDRAWN} AS is_withdrawn, p.year = f.year AS same_year, p.outbound = f.outbound AS same_outbound
     FROM papers p JOIN repeated USING (key) JOIN papers f ON f.place = first
     WHERE p.place <> first AND p.year <> {WITHDRAWN}"""
 """``repeated``: keys of several records, and the place of the first, which is the paper; ``repeats``: the others."""
@@ -65,7 +68,6 @@ name papers by DOI; ``texts``: the first abstract of each paper in the tables.""
 _NOTED = {
     "papers_without_abstract": "count(*) FROM papers ANTI JOIN texts USING (ref) WHERE abstract_chars = 0",
     "abstracts: dropped, of_no_paper": "sum(times) FROM texts ANTI JOIN refs USING (ref)",
-    "abstracts: dropped, repeated": "sum(times - 1) FROM texts SEMI JOIN refs USING (ref)",
     "abstracts: kept": "count(*) FROM texts SEMI JOIN refs USING (ref)",
     "citations: dropped, self": "sum(times) FROM listed WHERE citing = cited",
     "citations: dropped, citing_paper_unknown": "sum(times) FROM listed ANTI JOIN refs ON citing = ref "
@@ -100,7 +102,7 @@ class Joins:
     """Tables of a release in DuckDB, and what is joined from them."""
 
     def __init__(self, scratch: Path, db: duckdb.DuckDBPyConnection, is_joined: bool, by_doi: bool) -> None:
-        self._db, self._is_joined = db, is_joined
+        self._scratch, self._db, self._is_joined = scratch, db, is_joined
         folder = glob.escape(scratch.as_posix()).replace("'", "''")
         for kind in ("papers", "abstracts", "citations"):
             is_there = any(scratch.glob(f"{kind}-*.parquet"))
@@ -115,20 +117,30 @@ class Joins:
 
     def noted(self) -> Counter[str]:
         """Return how many abstracts and citations were joined and dropped, by reason."""
-        return Counter({name: self._number(f"SELECT {counted}") for name, counted in _NOTED.items()})
+        noted = Counter({name: self._number(f"SELECT {counted}") for name, counted in _NOTED.items()})
+        pairs = "a.place, text AS first FROM abstracts a JOIN texts ON a.key = texts.ref SEMI JOIN refs USING (ref)"
+        for same in self._same_texts(f"SELECT {pairs} WHERE a.place <> text", abstract=("place", "first")):
+            noted["abstracts: dropped, repeated"] += int(same.sum())
+            noted["abstracts: dropped, repeated_other_text"] += int((~same).sum())
+        return noted
 
     def dropped(self) -> Counter[str]:
-        """Return how many papers repeat an id, or are withdrawn by a later record."""
-        withdrawn, repeated = (
-            self._number(f"SELECT count(*) FROM repeats WHERE {condition}")
-            for condition in ("is_withdrawn", "NOT is_withdrawn")
-        )
-        return +Counter(withdrawn_later=withdrawn, duplicate_id=repeated)
+        """Return how many papers repeat an id, by whether texts, year and references equal those of the first."""
+        dropped = Counter(withdrawn_later=self._number("SELECT count(*) FROM repeats WHERE is_withdrawn"))
+        same = "same_year" if self._is_joined else "same_year AND same_outbound"
+        text = "coalesce(text, place)" if self._is_joined else "place"
+        first_text = text.replace("place", "first")
+        source = "repeats LEFT JOIN texts USING (ref)" if self._is_joined else "repeats"
+        sql = f"SELECT place, first, {text} AS text, {first_text} AS first_text FROM {source} WHERE NOT is_withdrawn"
+        for equal in self._same_texts(f"{sql} AND {same}", title=("place", "first"), abstract=("text", "first_text")):
+            dropped["duplicate_id"] += int(equal.sum())
+        repeats = self._number("SELECT count(*) FROM repeats WHERE NOT is_withdrawn")
+        return dropped + Counter(duplicate_id_other_text=repeats - dropped["duplicate_id"])
 
-    def first_repeat(self) -> str | None:
-        """Return the lowest id that a second paper has; None if there is none."""
-        found: str | None = self._db.sql("SELECT min(paper_id) FROM repeats WHERE NOT is_withdrawn").fetchall()[0][0]
-        return found
+    def first_repeat(self) -> tuple[str, int] | None:
+        """Return id and place of the first paper that repeats an id, in the order of ids; None if none does."""
+        sql = "SELECT paper_id, place FROM repeats WHERE NOT is_withdrawn ORDER BY paper_id, place LIMIT 1"
+        return next(iter(self._db.sql(sql).fetchall()), None)
 
     def papers(self) -> Iterator[list[Any]]:
         """Yield, in order of id, blocks of the papers' attributes, places and places of abstracts."""
@@ -161,12 +173,26 @@ class Joins:
         for batch in self._db.sql(sql).to_arrow_reader(_STREAMED):
             yield [np.asarray(column) for column in batch.columns]
 
+    def _same_texts(self, sql: str, **columns: tuple[str, str]) -> Iterator[Any]:
+        """Yield, for blocks of rows, whether texts at two places are equal, bool ``[rows]``, by columns of texts."""
+        for batch in self._db.sql(sql).to_arrow_reader(_COMPARED):
+            same = np.ones(len(batch), bool)
+            for column, places in columns.items():
+                one, other = (texts_at(self._scratch, column, np.asarray(batch[place])) for place in places)
+                same &= np.asarray(pa.compute.equal(one, other))
+            yield same
+
 
 @contextmanager
 def connected(
     memory: int, workers: int | None = None, folder: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Open an empty database that holds ``memory`` bytes and spills the rest to ``folder`` (None: a temporary one).
+    """Open an empty database in memory.
+
+    Args:
+        memory: most bytes that it holds; it spills the rest to disk.
+        workers: most threads, of which each needs some memory; None: all cores.
+        folder: where it spills to; None: the folder for temporary files.
 
     Raises:
         StageError: memory or disk do not suffice.
@@ -190,7 +216,11 @@ def connected(
 def joins(scratch: Path, resources: Resources, is_joined: bool, by_doi: bool) -> Iterator[Joins]:
     """Open the tables of the first pass in ``scratch``, within three quarters of ``resources.memory``.
 
-    ``is_joined``: the release has several tables, or a file of citations; ``by_doi``: citations may name DOIs.
+    Args:
+        scratch: folder of the tables.
+        resources: limits.
+        is_joined: whether the release has several tables, or a file of citations.
+        by_doi: whether citations may name papers by DOI.
 
     Raises:
         StageError: memory or disk do not suffice, or two papers share a key.

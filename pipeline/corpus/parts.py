@@ -128,6 +128,11 @@ def _file(scratch: Path, kind: str, run: int) -> Path:
     return scratch / f"{kind}-{part:05d}-{number:05d}.{'arrow' if kind == 'texts' else 'parquet'}"
 
 
+def part_of(place: int) -> int:
+    """Return the number of the part of a place."""
+    return place >> (_RUN_BITS + _POSITION_BITS)
+
+
 def _by_run(scratch: Path, column: str, places: Keys) -> Iterator[tuple[pa.LargeStringArray, Ints]]:
     """Yield the texts at some places run by run, memory-mapped where they are a whole range, and their positions."""
     runs = places >> np.uint64(_POSITION_BITS)

@@ -74,7 +74,7 @@ VALUES: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
         "null in outbound_citations": [{"outbound_citations": ["1", None]}],
         "impossible_year": [{"year": 10**30}, {"year": -5}],
         "unknown_field: <b>|`x`": [{"mag_field_of_study": ["<b>|`x`"]}],
-        "duplicate_id": [{"paper_id": "1"}, {"paper_id": 1.0}],
+        "duplicate_id_other_text": [{"paper_id": "1"}, {"paper_id": 1.0}],
     },
     "s2ag": {
         "no_paper_id": [{"corpusid": None}],
@@ -162,7 +162,7 @@ _MARKUP = b"".join(
 
 RELEASES = [
     Input("a lone surrogate", "jsonl", _jsonl(line({"paper_id": "3", "title": "\ud800", "\udfff": 1})), {"kept": 3}),
-    Input("openalex: a work in two partitions", "openalex", _WORKS, {"duplicate_id": 1}),
+    Input("openalex: a work in two partitions", "openalex", _WORKS, {"duplicate_id_other_text": 1}),
     Input("openalex: a file that the manifest lacks", "openalex", _WORKS | _MANIFEST, {"kept": 1}),
     Input(
         "s2ag: two releases",

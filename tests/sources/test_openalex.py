@@ -142,7 +142,7 @@ def test_what_the_newest_partition_withdraws_is_dropped(
     corpus, counts = Corpus(artifact), artifact.manifest.counts
     assert corpus.ids(np.arange(len(corpus))) == ["W2", "W9"]
     assert (counts["read"], counts["kept"]) == (9, 2)
-    assert counts["dropped"].pop("duplicate_id") == 1
+    assert counts["dropped"].pop("duplicate_id_other_text") == 1
     assert counts["dropped"] == {"retracted": 2, "paratext": 1, "deleted": 1, "withdrawn_later": 2}
     assert counts["references"] == 1 + beside  # W9 cites W2
 
@@ -188,7 +188,7 @@ def test_the_record_of_the_newest_partition_is_kept(
         work = openalex_work(1, publication_year=year, referenced_works=[f"https://openalex.org/W{n}" for n in refs])
         write_lines(works / f"updated_date={date}" / "part_000.gz", [work, openalex_work(int(date[6]) + 10)])
     artifact = build(OpenAlex(tmp_path))
-    assert artifact.manifest.counts["dropped"] == {"duplicate_id": 2}
+    assert artifact.manifest.counts["dropped"] == {"duplicate_id_other_text": 2}
     corpus = Corpus(artifact)
     assert corpus.take(np.arange(1), ["paper_id", "year"]).to_pylist() == [{"paper_id": "W1", "year": 2020}]
     listed = ("2023-04-10", "2024-01-02")
