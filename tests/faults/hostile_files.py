@@ -93,7 +93,7 @@ FLAT: list[tuple[str, str, bytes, Outcome]] = [
         "bibtex",
         "a.bib",
         _BIBTEX,
-        {"year not a year": 1, "duplicate_id": 1, "bad_utf8": 1, "bad_bibtex": 1},
+        {"year not a year": 1, "duplicate_id_other_text": 1, "bad_utf8": 1, "bad_bibtex": 1},
     ),
     ("s2ag", "batch.json", b'[null, {"paperId": "a", "title": "A"}, {"paperId": "b"}]', "no S2AG papers"),
     ("openalex", "page.json", b'{"meta": {}, "results": [' + line(openalex_work(1)) + b"]}", "jq -c '.results"),
