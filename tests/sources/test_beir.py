@@ -60,10 +60,10 @@ def test_documents_queries_and_judgements(
     assert (counts["queries"], counts["judgements"], counts["judgements_of_nothing"]) == (2, 3, 1)
     dropped, noted, examples = {"no_paper_id": 1}, {"query_not_judged": 1}, ["no_paper_id"]
     if doubled:
-        dropped |= {"duplicate_id": 2}
+        dropped |= {"duplicate_id": 1, "duplicate_id_other_text": 1}
         noted |= {"judgement_repeated": 2, "judgement_repeated_other_grade": 1}
         noted |= {"query_repeated": 1, "query_repeated_other_text": 1}
-        examples = [f"query_repeated_other_text: queries.{ending}:5: q9", "duplicate_id: beir: d1"]
+        examples = [f"query_repeated_other_text: queries.{ending}:5: q9", f"duplicate_id: corpus.{ending}: d1"]
         examples.append("judgement_repeated_other_grade: test.tsv:7: q1 d2")
     assert (counts["dropped"], counts["noted"]) == (dropped, noted)
     assert all(example in "\n".join(counts["examples"]) for example in examples)
